@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import hypot
 
 from mpibow.learn.learners import FUSED, STREAMS
@@ -107,7 +107,7 @@ class Tuning:
     def state(self) -> JsonObject | None:
         """For a checkpoint's header; None where nothing is measured."""
         compared = {"compared": self.compared} if self.compares or self.compared else {}
-        return {**(self.history.plain() if self.history else {}), **compared} or None
+        return {**(asdict(self.history) if self.history else {}), **compared} or None
 
     def _decide(self) -> Decision:
         assert self.history is not None

@@ -9,7 +9,7 @@ exposed part of the all-reduce, which hides behind no rank's work. A `Meter` mea
 all ranks' readings, a `History` the windows since the tuner began to look; `decide(history)` returns what to run next.
 The formula proposes learners from the curves t_r; they are settled on only after they were measured together:
 
-    history = History.begin(ranks, batch, room)
+    history = History.begin(ranks, batch)
     decision = decide(history, tuner)                         all ranks go to decision.counts at one iteration
     meter = Meter(decision.span)                              on every rank; then after each iteration
         meter.add(own, whole)                                 true: worth asking all ranks for their readings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from mpibow.bounds import Count, Natural
 
@@ -80,8 +80,8 @@ class History:
     vain: Natural = 0
 
     @classmethod
-    def begin(cls, ranks: int, batch: int, room: Sequence[int | None] | None = None) -> History:
-        return cls((None,) * ranks if room is None else tuple(room), batch)
+    def begin(cls, ranks: int, batch: int) -> History:
+        return cls((None,) * ranks, batch)
 
     def add(self, window: Window, tuner: Tuner) -> History:
         """Adds a window. If speeds have changed for good, all earlier measurements are dropped.
@@ -116,10 +116,6 @@ class History:
         fits = max(k - 1, 1)
         room = [fits if r == rank and (have is None or have > fits) else have for r, have in enumerate(self.room)]
         return replace(self, room=tuple(room))
-
-    def plain(self) -> dict[str, object]:
-        """Numbers, texts, lists and dicts only, for JSON."""
-        return asdict(self)
 
 
 def _news(windows: Sequence[Window], persist: int, drift: float) -> str:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -180,7 +181,7 @@ def test_a_tuner_of_other_ranks(tmp_path):
     tiny.run(job(tmp_path, "auto"))
     path = tmp_path / "run/checkpoints/iteration-0000000008"
     time = Estimate(1e-3, 1e-5)
-    history = History((4, 4), 3, (Window((1, 1), (time, time), time),)).plain()
+    history = asdict(History((4, 4), 3, (Window((1, 1), (time, time), time),)))
     tiny.seal(path, lambda header: {**header, "tuning": history})
     with pytest.raises(CheckpointError, match=r"tuning.windows\[0\]: must have counts of at least 1 and own of 1 rank"):
         tiny.run(job(tmp_path, "auto"), resume=path)

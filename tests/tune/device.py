@@ -81,7 +81,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
-        begun = History.begin(len(self.ranks), 4, self.room)
+        begun = History(tuple(self.room), 4) if self.room else History.begin(len(self.ranks), 4)
         self.tunings = [Tuning(self.tuner, begun) for _ in self.ranks]
         self.coordinator = Coordinator(fixed(4, self.tunings[0].decision.counts), self.prefetch)
         self.attention = False  # that the all-reduce of this iteration carries
