@@ -89,9 +89,7 @@ def evaluate(
     kernels, opened = job.kernels, job.device
     layout = choose_layout(graph, kernels, training=False)
     plan = compile_plan(graph, layout, kernels, kernels.dtype(job.config.precision), training=False)
-    if average and stored.average is None:
-        raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
-    weights = from_rank_0((stored.average if average else stored.weights) or {}, comm)
+    weights = from_rank_0(stored.weights_of(average), comm)
     centre, statistics = plan.packed(weights, str(stored.path))
     scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()
     try:
@@ -131,11 +129,7 @@ def _open(path: Path) -> Stored:
 
     A damaged file is an error; no other file replaces it.
     """
-    if not path.exists():
-        raise CheckpointError(
-            f"{path}: does not exist; give a run directory, one of its checkpoints/iteration-* or a saved file"
-        )
-    if path.is_file():
+    if not path.is_dir():
         return read_stored(path)
     folder = next(saving.find(path), None)
     if folder is None:

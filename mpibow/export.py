@@ -48,7 +48,7 @@ def export(stored: Stored, names: str = "mpibow", *, average: bool = False) -> E
 
     Raises ConfigError where torchvision has no net of these names and shapes, or there is no average.
     """
-    weights, (scaling, mean) = _weights_of(stored, average), scaling_of(stored)
+    weights, (scaling, mean) = stored.weights_of(average), scaling_of(stored)
     if names == "mpibow":
         kept = buffers_of(stored.graph, stored.arrays).items()
         buffers = {name: each.array for name, each in kept if each.persistent}
@@ -65,18 +65,11 @@ def export_onnx(stored: Stored, make: Build | None = None, *, average: bool = Fa
     """
     if make is None and stored.graph is None:
         raise CheckpointError(f"{stored.path}: has weights alone; a whole net is in a run, or in a file of Fitted.save")
-    weights, (entries, mean) = _weights_of(stored, average), scaling_of(stored)
+    weights, (entries, mean) = stored.weights_of(average), scaling_of(stored)
     about = {"scaling": scaling, **entries}
     build = loaded(stored.graph or {}, stored.arrays) if make is None else make
     model = model_of(build, weights, scaled=scaling == "inside", about={SCALED: json.dumps(about)})
     return Exported(weights, about, mean, model.SerializeToString())
-
-
-def _weights_of(stored: Stored, average: bool) -> ArraysByName:
-    weights = stored.average if average else stored.weights
-    if weights is None:
-        raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
-    return weights
 
 
 def torchvisions(path: Path, weights: ArraysByName) -> tuple[str, dict[str, Array]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .aten.net import TorchNet
-from .config import Config, dump, load_mapping
-from .config.words import show
-from .config.yaml_text import parse
+from .config import Config, dump
 from .errors import CheckpointError, ConfigError, RecordError
 from .evaluate import on_host
 from .graph.graph import Array, ArraysByName
@@ -220,29 +218,18 @@ def load(path: StrPath, *, operators: Sequence[OwnOperator] = ()) -> Fitted:
 
 
 def of_stored(stored: Stored, operators: Sequence[OwnOperator] = ()) -> Fitted:
-    """The trained net in a stored file. Raises CheckpointError where there is none, or its parts do not fit."""
-    make = stored.graphs(operators)
+    """The trained net in a stored file, with its settings of the computation alone.
+
+    Raises CheckpointError where there is none, or its parts do not fit.
+    """
+    make, path = stored.graphs(operators), stored.path
     if make is None:
         why = "has no graph: an older mpibow made it, or the net cannot be saved (see the run's log)"
-        if stored.path.is_file():
+        if path.is_file():
             why = "was not written by Fitted.save; give its weights to fit(weights=...) instead"
-        raise CheckpointError(f"{stored.path}: {why}")
-    return _fitted(stored, make)
-
-
-def _fitted(stored: Stored, make: Build) -> Fitted:
-    """The net, after a check that the weights fit the graph; only settings of the computation are taken over."""
-    path = stored.path
-    try:
-        given = parse(stored.config, str(path))
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"must be a mapping of settings as YAML, got {show(stored.config)}")
-        entries = {key: value for key, value in given.items() if key in COMPUTES}
-        config = load_mapping(entries, model_given=True, data_given=True)
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: config: {error}") from None
-    ended = None if stored.summary is None else _summary(stored.summary)
-    found = Fitted(ended, stored.weights, 0, make, on_host(config), stored.run, stored.average, stored.input)
+        raise CheckpointError(f"{path}: {why}")
+    config, ended = on_host(stored.settings(COMPUTES)), None if stored.summary is None else _summary(stored.summary)
+    found = Fitted(ended, stored.weights, 0, make, config, stored.run, stored.average, stored.input)
     with misfit_of(path), misfit("graph"):
         plan = found.plan(1)
     for named in filter(None, (stored.weights, stored.average)):

@@ -26,12 +26,7 @@ MISFIT = object()
 Function = Callable[..., object]
 
 
-def once(function: Callable[[object], T]) -> Callable[[object], T]:
-    """Caches a result that depends on a dataclass or function alone: most of the time that a config takes."""
-    return cache(function)
-
-
-@once
+@cache  # as others below: most of the time that a config takes
 def hints_of(kind: object) -> Mapping[str, object]:
     """The hints of a dataclass's fields, or of a function's parameters."""
     return get_type_hints(kind, include_extras=True)
@@ -95,7 +90,7 @@ def plain(value: object) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-@once
+@cache
 def settings_of(kind: Any) -> tuple[Setting, ...]:
     """The fields of a dataclass, but for the one that takes the rest."""
     hints = hints_of(kind)
@@ -104,14 +99,14 @@ def settings_of(kind: Any) -> tuple[Setting, ...]:
     return tuple(Setting(name, hints[name], defaults[name]) for name in names if name != rest)
 
 
-@once
+@cache
 def rest_of(kind: object) -> str | None:
     """The name of the field that takes the rest, if there is one."""
     hints = hints_of(kind).items()
     return next((name for name, hint in hints if get_origin(hint) is Annotated and Rest() in get_args(hint)), None)
 
 
-@once
+@cache
 def tags_of(kind: object) -> tuple[str, ...]:
     """The allowed texts of a dataclass's `name`; () where any is allowed."""
     hint = unwrap(hints_of(kind).get("name"))[0]
@@ -238,12 +233,10 @@ def _scalar(kind: object, value: object) -> object:
         return value
     if get_origin(kind) is Literal:
         return value if any(type(value) is type(choice) and value == choice for choice in get_args(kind)) else MISFIT
-    if kind is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    if kind is float and isinstance(value, numbers.Real) and not isinstance(value, bool) and _finite(value):
-        return float(value)
-    if kind is AnyFloat and isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return float(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        if kind is int and isinstance(value, numbers.Integral):
+            return int(value)
+        return float(value) if kind is AnyFloat or (kind is float and _finite(value)) else MISFIT
     if kind is str and isinstance(value, str | os.PathLike):
         return os.fspath(value)
     if kind is bool and isinstance(value, bool):

@@ -14,12 +14,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.config.strict import build, hints_of, once, plain
+from mpibow.config.strict import build, hints_of, plain
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
 from mpibow.graph.graph import Array, ArraysByName, Buffer, Graph, Initialiser, Op, Tensor
@@ -98,11 +99,7 @@ def loaded(document: Document, arrays: ArraysByName, operators: Sequence[OwnOper
     """
     with misfit("graph"):
         net = build(Net, document, path="graph")
-    inputs = dict[str, DocumentInput]()
-    for name, entry in net.inputs.items():
-        with misfit(f"graph.inputs.{name}"):
-            inputs[name] = build(DocumentInput, entry, path=f"graph.inputs.{name}")
-    with misfit("graph.buffers"):
+        inputs = {name: build(DocumentInput, entry, path=f"graph.inputs.{name}") for name, entry in net.inputs.items()}
         buffers = buffers_of(document, arrays)
     own = {operator.name: operator for operator in operators}
 
@@ -175,7 +172,7 @@ def _in_json(value: object) -> object:
     return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@once
+@cache
 def form_of(kind: Any) -> type[Any]:
     """The record without the functions that say how weights start, for `build` to check settings by."""
     hints = hints_of(kind)

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +11,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from mpibow.config import Config, load_mapping
+from mpibow.config.renamed import renamed
 from mpibow.config.strict import build
 from mpibow.config.words import show
+from mpibow.config.yaml_text import parse
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array, ArraysByName, Buffer
 from mpibow.graph.plan import Plan
@@ -26,8 +29,7 @@ from mpibow.system.files import StrPath, read_file, reason, whole_file
 from mpibow.system.json_text import JsonObject, parse_object
 
 from .checkpoint import FIRST, read_arrays
-from .header import Header, header_of
-from .saving import find_whole
+from .header import Header, open_checkpoint
 
 SEAL = "mpibow.net"  # the key of a saved file's metadata
 FORMAT = 1
@@ -70,6 +72,24 @@ class Stored:
         with misfit_of(self.path):
             return loaded(self.graph, self.arrays, operators)
 
+    def settings(self, names: Collection[str]) -> Config:
+        """The settings of these names; a model or data that are none were a program's own. Raises CheckpointError."""
+        try:
+            given = parse(self.config, "YAML")
+            if not isinstance(given, Mapping):
+                raise ConfigError(f"must be a mapping of settings as YAML, got {show(self.config)}")
+            chosen = {key: value for key, value in renamed(given).items() if key in names and value is not None}
+            return load_mapping(chosen, model_given="model" not in chosen, data_given="data" not in chosen)
+        except ConfigError as error:
+            raise CheckpointError(f"{self.path}: config: {error}") from None
+
+    def weights_of(self, average: bool) -> dict[str, Array]:
+        """The weights, or the average of the centre. Raises ConfigError."""
+        weights = self.average if average else self.weights
+        if weights is None:
+            raise ConfigError(f"--average: {self.path} has no average of the centre; train with ema.half_life=SAMPLES")
+        return weights
+
 
 @contextmanager
 def misfit_of(path: Path) -> Iterator[None]:
@@ -88,7 +108,7 @@ def read_stored(path: StrPath) -> Stored:
     place = Path(path)
     if not place.exists():
         raise CheckpointError(f"{place}: does not exist; give a run directory, a checkpoint or a safetensors file")
-    return _of_file(place) if place.is_file() else _of_run(place)
+    return _of_file(place) if place.is_file() else of_checkpoint(*open_checkpoint(place, _warned))
 
 
 def write_stored(path: Path, stored: Stored) -> None:
@@ -111,11 +131,6 @@ def write_arrays(path: Path, arrays: ArraysByName, metadata: Mapping[str, str]) 
             file.write(save(contiguous, dict(metadata)))
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: cannot be written: {reason(error)}") from None
-
-
-def _of_run(path: Path) -> Stored:
-    folder, entries = find_whole(path, _warned)
-    return of_checkpoint(folder, header_of(folder, entries))
 
 
 def of_checkpoint(folder: Path, header: Header) -> Stored:
@@ -180,11 +195,10 @@ def _remedy(path: Path) -> str:
 
 def _header(path: Path, text: str) -> Saved:
     try:
-        entries = json.loads(text)
+        entries = parse_object(text)
     except ValueError as error:
         raise CheckpointError(f"{path}: {SEAL}: is not JSON: {error}") from None
-    found = entries.get("format") if isinstance(entries, dict) else None
-    if found != FORMAT:
+    if (found := entries.get("format")) != FORMAT:
         raise CheckpointError(f"{path}: {SEAL}: has format {show(found)}, this version reads {FORMAT}")
     try:
         return build(Saved, entries)

@@ -9,10 +9,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from mpibow.config import Config, load_mapping
-from mpibow.config.renamed import renamed
+from mpibow.config import Config
 from mpibow.config.words import show
-from mpibow.config.yaml_text import parse
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet, open_records
@@ -158,11 +156,7 @@ def config_of(stored: Stored) -> Config:
     """The settings that an evaluation needs. Raises CheckpointError."""
     if not stored.input:
         raise CheckpointError(f"{stored.path}: has weights alone, and no net; give the run directory or its checkpoint")
-    given = renamed(parse(stored.config, str(stored.path)))
-    settings = {key: value for key, value in given.items() if key in NEEDED and value is not None}
-    if stored.graph is None and "model" not in settings:
+    config = stored.settings(NEEDED)
+    if stored.graph is None and config.model is None:
         raise CheckpointError(f"{stored.path}: has a net that only its program can build; use fit(...).predict there")
-    try:
-        return load_mapping(settings, model_given="model" not in settings, data_given="data" not in settings)
-    except ConfigError as error:
-        raise CheckpointError(f"{stored.path / 'checkpoint.json'}: config: {error}") from None
+    return config

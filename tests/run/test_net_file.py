@@ -219,5 +219,5 @@ def test_evaluate_has_a_message_for_what_is_not_there(here: Path, capsys):
     with exits(4):
         evaluation.main(["nowhere", "data/test"])
     assert capsys.readouterr().err == (
-        "error: nowhere: does not exist; give a run directory, one of its checkpoints/iteration-* or a saved file\n"
+        "error: nowhere: does not exist; give a run directory, a checkpoint or a safetensors file\n"
     )
