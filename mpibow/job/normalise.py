@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -45,21 +45,20 @@ class Scaling:
 
 def input_entries(data: Samples, scaling: Scaling | None, sources: Mapping[str, object] | None = None) -> JsonObject:
     """The facts about the training data that an evaluation needs, for a checkpoint's header; `sources` are Job's."""
-    data, given = unweighed(data), {"sources": dict(sources)} if sources else {}
+    data, more = unweighed(data), dict[str, Any](sources=dict(sources or {}))
     if isinstance(data, NamedSamples):
-        inputs = {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}
-        contents: JsonObject = data.contents if isinstance(data, NamedArrays) else {}
+        facts: JsonObject = {"inputs": {key: [list(shape), str(dtype)] for key, (shape, dtype) in data.inputs.items()}}
+        more["contents"] = data.contents if isinstance(data, NamedArrays) else {}
         pictures = getattr(data, "pictures", None)
-        image = {"image": asdict(pictures.image)} if isinstance(pictures, Decoded) else {}
-        return {"inputs": inputs, **({"contents": contents} if contents else {}), **image, **given}
-    assert scaling is not None
-    found = given | {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, **scaling.entries()}
-    records = data.records if isinstance(data, Decoded) else data
-    names = records.manifest.class_names if isinstance(records, RecordSet) else ()
-    found |= {"class_names": list(names)} if names else {}
-    contents = records.manifest.contents if isinstance(records, RecordSet) else {}
-    found |= {"contents": dict(contents)} if contents else {}
-    return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
+    else:
+        assert scaling is not None
+        facts = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, **scaling.entries()}
+        pictures, records = data, data.records if isinstance(data, Decoded) else data
+        if isinstance(records, RecordSet):
+            more |= {"class_names": list(records.manifest.class_names), "contents": dict(records.manifest.contents)}
+    if isinstance(pictures, Decoded):
+        more["image"] = asdict(pictures.image)
+    return {**facts, **{key: value for key, value in more.items() if value}}
 
 
 def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Scaling:

@@ -14,20 +14,16 @@ from mpibow.models import OBJECTIVES
 from .job import Job
 from .opening import make_job, named_net, named_objective
 
+IMAGENET, DIGITS, CIFAR10 = (1000, (3, 224, 224)), (10, (1, 28, 28)), (10, (3, 32, 32))
 SHAPES: Mapping[str, tuple[int, Shape]] = {  # classes and images that a model is known for
-    "alexnet": (1000, (3, 224, 224)),
+    **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), IMAGENET),
+    **dict.fromkeys(("alexnet", "googlenet", "vgg16", "vgg_a"), IMAGENET),
+    **dict.fromkeys(("resnet20", "resnet32", "resnet44", "resnet56", "resnet110"), CIFAR10),
+    **dict.fromkeys(("lenet", "logistic", "mlp"), DIGITS),
     "convnet": (10, (1, 8, 8)),
-    "googlenet": (1000, (3, 224, 224)),
     "inception_v3": (1000, (3, 299, 299)),
-    "lenet": (10, (1, 28, 28)),
-    "logistic": (10, (1, 28, 28)),
-    "mlp": (10, (1, 28, 28)),
     "overfeat": (1000, (3, 231, 231)),
-    **dict.fromkeys(("resnet20", "resnet32", "resnet44", "resnet56", "resnet110"), (10, (3, 32, 32))),
-    **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), (1000, (3, 224, 224))),
-    "vgg16": (1000, (3, 224, 224)),
     "vgg16_cifar": (100, (3, 32, 32)),
-    "vgg_a": (1000, (3, 224, 224)),
 }
 TABLES: Mapping[str, int] = {"users": 5000, "items": 5000, "factors": 10}  # as large as Crossbow's example
 SAMPLES = 2048
