@@ -54,12 +54,8 @@ def alike(output: Array, target: Array) -> bool:
 
 
 @dataclass(frozen=True)
-class Hits(Classes):
-    """The fraction of labels that are hit."""
-
-    def hits(self, output: Array, target: Array) -> Array:
-        """Whether each label is."""
-        raise NotImplementedError
+class AccuracyMetric(Classes):
+    """The fraction of labels that are the likeliest class; for several labels a sample, that lie on the right side."""
 
     def sums(self, output: Array, target: Array) -> Sums:
         hits = self.hits(output, target)
@@ -68,12 +64,8 @@ class Hits(Classes):
     def close(self, sums: Sums) -> float:
         return _ratio(sums["hits"], sums["count"])
 
-
-@dataclass(frozen=True)
-class AccuracyMetric(Hits):
-    """The fraction of labels that are the likeliest class; for several labels a sample, that lie on the right side."""
-
     def hits(self, output: Array, target: Array) -> Array:
+        """Whether each label is hit."""
         if alike(output, target):
             predicted, wanted = self.binary(output, target)
             return np.asarray(predicted == wanted)
@@ -82,7 +74,7 @@ class AccuracyMetric(Hits):
 
 
 @dataclass(frozen=True)
-class TopK(Hits):
+class TopK(AccuracyMetric):
     """The fraction of labels that are among the k likeliest classes, the first of equals first."""
 
     k: Count = 5
