@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +14,7 @@ from .run import directory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.gridspec import GridSpec
 
 # Okabe and Ito's colours for the colour-blind, without yellow; a run keeps its colour in every panel.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -43,6 +46,17 @@ def matplotlib() -> tuple[ModuleType, type[Figure], ModuleType]:
     except ImportError as error:
         raise MpibowError(f"matplotlib is not installed: {install('plot')}") from error
     return style, Figure, ticker
+
+
+@contextmanager
+def drawing(panels: int, height: float) -> Iterator[tuple[Figure, GridSpec]]:
+    """A figure of so many panels in up to two columns, each about so many inches high, and their grid, in our look."""
+    style, figure_of, _ = matplotlib()
+    columns = min(panels, 2)
+    rows = -(-panels // columns)
+    with style.context(["default", LOOK]):
+        figure = figure_of(figsize=(5.2 * columns + 0.6, height * rows + 0.9), layout="constrained")
+        yield figure, figure.add_gridspec(rows, columns)  # one grid for all: several would overlap
 
 
 def save(figure: Figure, path: Path) -> None:

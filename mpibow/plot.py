@@ -7,13 +7,13 @@ python -m mpibow.plot runs/A runs/B --output both.svg      two runs in one figur
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError
-from .figure import COLOURS, LOOK, NO_DATE, matplotlib, save
+from .figure import COLOURS, NO_DATE, drawing, matplotlib, save
 from .run.series import PANELS, Curve, RunLog, curves, read_run
 from .system.command import main_of, parser_of, positive
 from .system.streams import as_command
@@ -21,6 +21,7 @@ from .system.streams import as_command
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 AXES = {"samples": "samples", "epochs": "epochs", "seconds": "training time"}
 OVER = {"accuracy": ("samples", "seconds"), "loss": ("samples", "seconds")}  # of the others: seconds
@@ -58,7 +59,7 @@ def draw(
     `axis` is samples, epochs or seconds; None: accuracy and loss over samples and time, the others over time.
     `smooth` entries of training are averaged, a fiftieth of them where it is None.
     """
-    style, figure_of, ticks = matplotlib()
+    _, _, ticks = matplotlib()
     cells: list[tuple[str, str, list[list[Curve]]]] = []
     for panel in panels:
         for x in (axis,) if axis else OVER.get(panel, ("seconds",)):
@@ -70,11 +71,8 @@ def draw(
             f"{', '.join(run.label for run in runs)}: no entries yet for {', '.join(panels)}; "
             "log.every and evaluate.every set how often a run writes them"
         )
-    with style.context(["default", LOOK]):
-        columns = min(len(cells), 2)
-        rows, told = -(-len(cells) // columns), set[str]()
-        figure: Figure = figure_of(figsize=(5.2 * columns + 0.6, 2.5 * rows + 0.9), layout="constrained")
-        grid = figure.add_gridspec(rows, columns)  # one grid for all: several would overlap
+    with drawing(len(cells), 2.5) as (figure, grid):
+        told, columns = set[str](), grid.ncols
         for i, (panel, x, found) in enumerate(cells):
             row, column = divmod(i, columns)
             alone = i + 1 == len(cells) and column == 0
@@ -84,11 +82,9 @@ def draw(
         if len(runs) == 1:
             figure.suptitle(runs[0].label, x=0.01, ha="left", fontsize="large")
         else:
-            lines = [figure.axes[0].plot([], [], color=_colour(i), linewidth=3)[0] for i in range(len(runs))]
+            lines = _lines(figure.axes[0], [{"color": _colour(i), "linewidth": 3} for i in range(len(runs))])
             labels = [run.label for run in runs]
             figure.legend(lines, labels, loc="outside upper left", ncols=2 * columns, fontsize="medium")
-            for line in lines:
-                line.remove()
     return figure
 
 
@@ -134,10 +130,16 @@ def _draw_cell(axes: Axes, ticks: ModuleType, panel: str, x: str, found: list[li
     if panel == "hidden":
         axes.set_ylim(0, 1)
     if not told and (len(legend) > 1 or (panel == "learners" and len(found) == 1)):
-        lines = [axes.plot([], [], **{**style, "color": "#555555"})[0] for style in legend.values()]
+        lines = _lines(axes, [{**style, "color": "#555555"} for style in legend.values()])
         axes.legend(lines, list(legend), labelcolor="#333333", fontsize="small")
-        for line in lines:
-            line.remove()
+
+
+def _lines(axes: Axes, styles: Sequence[Mapping[str, Any]]) -> list[Line2D]:
+    """Lines of these styles for a legend, which are not drawn."""
+    lines = [axes.plot([], [], **style)[0] for style in styles]
+    for line in lines:
+        line.remove()
+    return lines
 
 
 def _decades(found: list[list[Curve]]) -> bool:

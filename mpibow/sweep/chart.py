@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mpibow.errors import ConfigError
-from mpibow.figure import COLOURS, LOOK, matplotlib
+from mpibow.figure import COLOURS, drawing
 
 from .folder import CellResult
-from .summary_table import LEVEL, SummaryColumn, SummaryRow, chosen_keys, measures, rows, word
+from .grid import text_of
+from .summary_table import LEVEL, SummaryColumn, SummaryRow, chosen_keys, measures, rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,6 @@ DECADE = 10  # from this ratio of the largest to the smallest value on the axis 
 
 def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> Figure:
     """A panel for every column of the table, its mean with the interval. Raises ConfigError where there is no key."""
-    style, figure_of, _ = matplotlib()
     every = list(results.values())
     keys = chosen_keys(every, asked) if every else []
     if not keys:
@@ -29,29 +29,25 @@ def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> Figure
     panels = measures(found)
     lines: dict[str, list[SummaryRow]] = {}
     for row in found:
-        name = ", ".join(f"{key} {word(v)}" for key, v in zip(keys[1:], row.values[1:], strict=True))
+        name = ", ".join(f"{key} {text_of(v)}" for key, v in zip(keys[1:], row.values[1:], strict=True))
         lines.setdefault(name, []).append(row)
-    with style.context(["default", LOOK]):
-        columns = min(len(panels), 2)
-        height = -(-len(panels) // columns)
-        figure: Figure = figure_of(figsize=(5.2 * columns + 0.6, 2.7 * height + 0.9), layout="constrained")
-        grid = figure.add_gridspec(height, columns)
+    with drawing(len(panels), 2.7) as (figure, grid):
         for i, measure in enumerate(panels):
-            _panel(figure.add_subplot(grid[divmod(i, columns)]), keys[0], lines, measure)
+            _panel(figure.add_subplot(grid[i]), keys[0], lines, measure)
         if len(lines) > 1:
             handles, names = figure.axes[0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside upper left", ncols=columns)
+            figure.legend(handles, names, loc="outside upper left", ncols=grid.ncols)
     return figure
 
 
 def _panel(axes: Axes, key: str, lines: Mapping[str, Sequence[SummaryRow]], measure: SummaryColumn) -> None:
     values = list(dict.fromkeys(row.values[0] for part in lines.values() for row in part if _is_number(row.values[0])))
-    words = list(dict.fromkeys(word(row.values[0]) for part in lines.values() for row in part))
+    words = list(dict.fromkeys(text_of(row.values[0]) for part in lines.values() for row in part))
     numeric = len(values) == len(words)
     for i, (name, part) in enumerate(lines.items()):
         means = [(row, average) for row in part if (average := row.mean(measure)) is not None]
         axes.errorbar(
-            [row.values[0] if numeric else words.index(word(row.values[0])) for row, _ in means],
+            [row.values[0] if numeric else words.index(text_of(row.values[0])) for row, _ in means],
             [average.mean for _, average in means],
             yerr=[average.half or 0.0 for _, average in means],
             color=COLOURS[i % len(COLOURS)],

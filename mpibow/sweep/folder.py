@@ -117,17 +117,14 @@ class SweepFolder:
         self.run(name).mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.run(name), os.O_RDONLY)
         try:
-            yield descriptor if _lock(descriptor) else None
+            held: int | None = descriptor
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held = None
+            yield held
         finally:
             os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def different(then: Mapping[str, object], config: Config) -> list[str]:

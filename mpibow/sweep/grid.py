@@ -15,6 +15,11 @@ LONGEST = 100  # characters of a name
 OPENING, CLOSING = "[{", "]}"
 
 
+def text_of(value: object) -> str:
+    """A setting's value as a sweep shows it."""
+    return value if isinstance(value, str) else show(value, limit=1000)
+
+
 @dataclass(frozen=True)
 class AxisValue:
     """One value of a key, as it was typed and as YAML reads it."""
@@ -23,7 +28,7 @@ class AxisValue:
     value: object
 
     def __str__(self) -> str:
-        return self.value if isinstance(self.value, str) else show(self.value, limit=1000)
+        return text_of(self.value)
 
 
 @dataclass(frozen=True)

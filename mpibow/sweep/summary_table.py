@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from mpibow.config.words import show
 from mpibow.errors import ConfigError
 
 from .folder import CellResult
+from .grid import text_of
 
 LEVEL = 0.95  # of the intervals
 
@@ -106,22 +106,22 @@ def differing(results: Iterable[CellResult]) -> list[str]:
     """The keys that were typed and differ between runs, in the order in which they were typed."""
     found = list(results)
     keys = dict.fromkeys(key for result in found for key in result.settings)
-    return [key for key in keys if len({word(result.value(key)) for result in found}) > 1]
+    return [key for key in keys if len({text_of(result.value(key)) for result in found}) > 1]
 
 
 def rows(results: Sequence[CellResult], keys: Sequence[str]) -> list[SummaryRow]:
     """The rows of the table: in rising order where the values are numbers, else in order of appearance."""
     groups: dict[tuple[str, ...], list[CellResult]] = {}
     for result in results:
-        groups.setdefault(tuple(word(result.value(key)) for key in keys), []).append(result)
+        groups.setdefault(tuple(text_of(result.value(key)) for key in keys), []).append(result)
     made = [SummaryRow(tuple(group[0].value(key) for key in keys), tuple(group)) for group in groups.values()]
     columns = list(zip(*(row.values for row in made), strict=True))
     numeric = [all(isinstance(value, int | float) for value in column) for column in columns]
-    seen = [list(map(word, column)) for column in columns]
+    seen = [list(map(text_of, column)) for column in columns]
 
     def place(row: SummaryRow) -> list[float]:
         each = zip(row.values, numeric, seen, strict=True)
-        return [value if number else words.index(word(value)) for value, number, words in each]
+        return [value if number else words.index(text_of(value)) for value, number, words in each]
 
     return sorted(made, key=place)
 
@@ -152,7 +152,7 @@ def table(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> str:
     lines = [[*keys, "runs", *(column.title for column in columns)]]
     for row in found:
         runs = str(len(row.results)) + (f", {row.diverged} diverged" if row.diverged else "")
-        cells = [*map(word, row.values), runs, *(_cell(row.mean(column), column) for column in columns)]
+        cells = [*map(text_of, row.values), runs, *(_cell(row.mean(column), column) for column in columns)]
         lines.append([f"**{cell}**" if row is best and cell else cell for cell in cells])
     return _aligned(lines) + "\n" + _about([key for key in differing(every) if key not in keys], best)
 
@@ -179,11 +179,6 @@ def _aligned(lines: Sequence[Sequence[str]]) -> str:
     padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
     ruled = [padded[0], ["-" * width for width in widths], *padded[1:]]
     return "".join(f"| {' | '.join(line)} |\n" for line in ruled)
-
-
-def word(value: object) -> str:
-    """A setting's value as the table shows it."""
-    return value if isinstance(value, str) else show(value, limit=1000)
 
 
 def _list(keys: Sequence[str]) -> str:
