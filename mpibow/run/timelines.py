@@ -1,7 +1,6 @@
 """The learners of a run to come: by its settings, as its checkpoint has them, or as another run had them."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from mpibow.config import Config, yaml_text
@@ -12,7 +11,7 @@ from mpibow.errors import ConfigError
 from mpibow.job import Job
 from mpibow.system.files import read_file, reason
 from mpibow.system.json_text import JsonObject
-from mpibow.tune import Counts, as_sum
+from mpibow.tune import as_sum
 
 from .header import Header
 
@@ -96,16 +95,15 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
         raise ConfigError(
             f"learners: {path}: cannot be read: {reason(error)}; replay(RUN) takes a run directory"
         ) from None
-    found = (_read(line, f"{path}: line {number}") for number, line in enumerate(lines, 1))
-    events = [event for event in found if event is not None]
-    if not events or events[0].iteration != 0:
+    changes = list[Change]()
+    for number, line in enumerate(lines, 1):
+        where = f"learners: {path}: line {number}"
+        if (event := _read(line, where)) is not None:
+            _follow(changes, batch, event, where)
+    if not changes or changes[0].iteration != 0:
         raise ConfigError(f"learners: {path}: has no number of learners for the start of the run")
-    first, *later = events
-    if len(first.counts) != ranks:
-        raise ConfigError(f"learners: {run} had {len(first.counts)} rank(s), got {ranks}; start as many")
-    changes = [Change(0, 0, first.counts, first.execution)]
-    for event in later:
-        _follow(changes, batch, event)
+    if (had := len(changes[0].counts)) != ranks:
+        raise ConfigError(f"learners: {run} had {had} rank(s), got {ranks}; start as many")
     return Timeline(batch, tuple(changes))
 
 
@@ -123,47 +121,37 @@ def resumed_with(run: Path) -> list[str]:
     return [name for name in OF_NUMBERS if name in found]
 
 
-@dataclass(frozen=True)
-class _Event:
-    """Learners from an iteration on, in line `where`. `resumed`: the run was resumed there; `anew`: and averaging
-    began anew."""
-
-    where: str
-    iteration: int
-    counts: Counts
-    execution: str
-    resumed: bool
-    anew: bool
-
-
-def _follow(changes: list[Change], batch: int, event: _Event) -> None:
+def _follow(changes: list[Change], batch: int, event: JsonObject, where: str) -> None:
     """Adds the event's change. A run may have very many, so only the last one is read again."""
-    last = changes[-1]
-    if event.resumed and (event.anew or event.counts != last.counts):
-        now, then = as_sum(event.counts), as_sum(last.counts)
-        raise ConfigError(
-            f"learners: {event.where}: the run was resumed at iteration {event.iteration} with learners {now} where it "
-            f"had {then}, or with another rule, and began to average anew: it cannot be replayed, give one that can"
-        )
-    if (event.counts, event.execution) == (last.counts, last.execution):  # as it was before it was resumed
+    iteration, counts, execution = event["iteration"], tuple(event["learners"]), event.get("execution", "")
+    if not changes:
+        changes.append(Change(iteration, 0, counts, execution))
         return
-    if event.iteration < max(last.iteration, 1) or len(event.counts) != len(last.counts):
-        raise ConfigError(f"learners: {event.where} is not an event of a run")
-    if event.iteration == last.iteration:  # resumed where learners or their execution change next: the last one holds
+    last = changes[-1]
+    if event["event"] == "start" and (event.get("anew", False) or counts != last.counts):
+        raise ConfigError(
+            f"{where}: the run was resumed at iteration {iteration} with learners {as_sum(counts)} where it had "
+            f"{as_sum(last.counts)}, or with another rule, and began to average anew: it cannot be replayed, give one "
+            "that can"
+        )
+    if (counts, execution) == (last.counts, last.execution):  # as it was before it was resumed
+        return
+    if iteration < max(last.iteration, 1) or len(counts) != len(last.counts):
+        raise ConfigError(f"{where} is not an event of a run")
+    if iteration == last.iteration:  # resumed where learners or their execution change next: the last one holds
         changes.pop()
-    changes.append(following(batch, changes[-1], event.iteration, event.counts, event.execution))
+    changes.append(following(batch, changes[-1], iteration, counts, execution))
 
 
-def _read(line: bytes, where: str) -> _Event | None:
+def _read(line: bytes, where: str) -> JsonObject | None:
     """The line's event, None if it has no learners."""
     try:
-        event = json.loads(line)
+        event: JsonObject = json.loads(line)
         if event["event"] not in ("start", "learners", "execution"):
             return None
-        counts, resumed = tuple(event["learners"]), event["event"] == "start"
-        execution, anew = event.get("execution", ""), event.get("anew", False)
-        if counts and all(isinstance(k, int) and k >= 1 for k in counts):
-            return _Event(where, event["iteration"], counts, execution, resumed, anew)
+        counts = event["learners"]
+        if counts and all(isinstance(k, int) and k >= 1 for k in (*counts, event["iteration"] + 1)):
+            return event
     except (ValueError, KeyError, TypeError):
         pass
-    raise ConfigError(f"learners: {where} is not an event of a run")
+    raise ConfigError(f"{where} is not an event of a run")
