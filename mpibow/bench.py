@@ -28,7 +28,7 @@ from .models import MODELS, OBJECTIVES
 from .run.results import versions
 from .run.session import Session
 from .run.signals import Signals, interruption
-from .system.command import prog
+from .system.command import parser_of
 from .system.streams import as_command
 from .train import iterate
 
@@ -144,10 +144,10 @@ def bench_memory(job: Job) -> Figures:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("bench"),
-        description="Measures, on made-up data, the speed of training, the parts of an iteration, or a plan's memory.",
-        epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}",
+    made = parser_of(
+        "bench",
+        "Measures, on made-up data, the speed of training, the parts of an iteration, or a plan's memory.",
+        f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}",
     )
     commands = made.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="measure the whole training step; also under mpirun")

@@ -64,10 +64,7 @@ class State:
             **{name: replicas.state(name) for name in replicas.names},
             **(_counts(replicas) if replicas.counts else {}),
         }
-        declared = {name: stored.ranks for name, stored in engine.arrays.items()}
-        given = {**dict.fromkeys(state.shared, "all"), **dict.fromkeys(state.own, "each")}
-        assert given.items() <= declared.items(), f"{given} of the state are not all in the rule's arrays, {declared}"
-        assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
+        assert not own.keys() & engine.arrays.keys(), "a rule's array is called like the learners'"
         whole = host(self.centre)
         own |= {key: engine.arrays[key].wider(host(array), whole) for key, array in state.own.items()}
         shared = {key: engine.arrays[key].wider(host(array), whole) for key, array in state.shared.items()}
@@ -95,7 +92,7 @@ class State:
         not those of such a run.
         """
         replicas, layout, put, k = self.replicas, self.plan.layout, self.flat.put, self.replicas.count
-        stored = self._stored(path, states, centre.dtype)
+        stored = self._stored(path, states)
         own, common = (self._repacked(arrays, layout.canonical(), layout) for arrays in stored)
         put(replicas.all_rows(k)[0], own.pop("weights"))
         for name in replicas.names:
@@ -117,10 +114,10 @@ class State:
         self.replicas.train(size)
         self.engine.grow(centre, size, k)
 
-    def _stored(self, path: Path, states: Sequence[str], dtype: DType) -> tuple[dict[str, Array], dict[str, Array]]:
+    def _stored(self, path: Path, states: Sequence[str]) -> tuple[dict[str, Array], dict[str, Array]]:
         """The arrays of the rank's file and of all ranks', as they are to be. Raises CheckpointError."""
         replicas, engine, mine = self.replicas, self.engine, f"rank-{self.rank}"
-        k, size = replicas.count, self.plan.layout.canonical().size
+        k, size, dtype = replicas.count, self.plan.layout.canonical().size, np.dtype(self.plan.weight_dtype)
         each, double, parts = Form((k, size), dtype), np.dtype(np.float64), len(replicas.parts)
         forms = {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double)}
         forms |= {**dict.fromkeys(states, each), "scale": Form((2,), double, needed=False)}
