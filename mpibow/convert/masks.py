@@ -20,7 +20,7 @@ from .conversion import Each, Part
 from .entries import RecordImage, samples_of
 from .folders import Left, say_left, walk
 from .labels import set_aside
-from .recode import GREY, ToArray, header
+from .recode import GREY, ToArray, header, scaled
 
 MODES = ("1", "L", "P")  # Pillow's: one number a pixel
 SUM = "sha256 {} over a line a pair: name, CRC32C of image and of mask, with tabs between"
@@ -48,9 +48,8 @@ def _paired(source: Path, masks: Path) -> list[Pair]:
     images, found = _files(source), _files(masks)
     if not images:
         raise RecordError(f"{source}: has no images")
-    for these, others, what in ((images, masks, "mask"), (found, source, "image")):
-        lacking = sorted(set(these) - set(found if what == "mask" else images))
-        if lacking:
+    for these, those, others, what in ((images, found, masks, "mask"), (found, images, source, "image")):
+        if lacking := sorted(these.keys() - those.keys()):
             alone = f"{len(lacking):,} of {len(these):,} have none"
             raise RecordError(f"{these[lacking[0]]}: has no {what} of that name in {others}; {alone}")
     return [Pair(name, images[name], found[name]) for name in sorted(images)]
@@ -115,23 +114,10 @@ def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pai
             raise RecordError(
                 f"{pair.mask}: is {pixels.height}x{pixels.width}, its image {pair.image.name} is {height}x{width}{exif}"
             )
-        placed = np.asarray(_placed(pixels, image.shape[1:], crop))
+        placed = np.asarray(scaled(pixels, image.shape[1:], crop, Image.Resampling.NEAREST))
         line = f"{pair.name}\t{crc32c(data):08x}\t{crc32c(mask):08x}\n"
         found.append(RecordImage(np.concatenate([image, placed[None]]), 0, line, "", lying))
     return found
-
-
-def _placed(mask: Image.Image, sides: Sequence[int], crop: bool) -> Image.Image:
-    """The mask scaled like its image, but each pixel takes the nearest one's class."""
-    height, width = sides
-    if (mask.height, mask.width) == (height, width):
-        return mask
-    if not crop:
-        return mask.resize((width, height), Image.Resampling.NEAREST)
-    ratio = min(mask.width / width, mask.height / height)
-    across, down = (mask.width - ratio * width) / 2, (mask.height - ratio * height) / 2
-    box = (across, down, mask.width - across, mask.height - down)
-    return mask.resize((width, height), Image.Resampling.NEAREST, box=box)
 
 
 def _most(lot: list[Pair]) -> list[int]:

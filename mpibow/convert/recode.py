@@ -1,6 +1,6 @@
 """The conversion of an image file for records, kept as it is, encoded again or decoded; moments of encoded images."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -162,9 +162,12 @@ def _plain(image: Image.Image, channels: int | None, size: tuple[int, int] | Non
     plain = image.convert("L" if grey else "RGB")
     if orientation(image) > 1:
         plain = Image.fromarray(turned(np.asarray(plain), orientation(image)))
-    if size is None or size == (plain.height, plain.width):
-        return plain
+    return plain if size is None else scaled(plain, size, crop, Image.Resampling.BILINEAR)  # averages in making smaller
+
+
+def scaled(image: Image.Image, size: Sequence[int], crop: bool, resampling: Image.Resampling) -> Image.Image:
+    """The image of these sides, height and width; with `crop` of its largest part in the middle of their ratio."""
     height, width = size
-    if crop:  # the largest part in the middle that has the new sides' ratio
-        return ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
-    return plain.resize((width, height), Image.Resampling.BILINEAR)  # Pillow's averages where it makes smaller
+    if (height, width) == (image.height, image.width):
+        return image
+    return ImageOps.fit(image, (width, height), resampling) if crop else image.resize((width, height), resampling)

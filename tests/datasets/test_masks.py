@@ -70,6 +70,8 @@ def test_one_size_for_all_and_no_class_between_two(tmp_path):
     assert set(np.unique(masks)) <= {0, 1, 2}
     assert convert(tmp_path, "--size", "8x8", "--crop", "--overwrite") == 0
     assert read(tmp_path)[1][5].tolist() == mask(5)[:, 2:10].tolist()
+    write(tmp_path, sides=(30, 40))
+    assert convert(tmp_path, "--size", "29x7", "--crop", "--overwrite") == 0  # a ratio that is rounded up
 
 
 def test_parts(tmp_path, capsys):
