@@ -16,7 +16,7 @@ from .yaml_text import parse
 Path = tuple[str, ...]
 
 
-def override(kind: type, mapping: Mapping[str, object], overrides: Sequence[str]) -> JsonObject:
+def override(kind: type, mapping: Mapping[str, object], overrides: Sequence[str]) -> dict[str, Any]:
     """`mapping` with the overrides set in it, later ones last; `kind` is the dataclass of the result.
 
     An override replaces the value at its path. One that switches a `name` (`rule.name=ssgd`) drops the keys that only

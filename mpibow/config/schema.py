@@ -232,35 +232,6 @@ class Config:
         """The rule, completed for the optimiser."""
         return self.rule.going_with(self.update)
 
-    @classmethod
-    def from_mapping(
-        cls, mapping: Mapping[str, object], *, model_given: bool = False, data_given: bool = False
-    ) -> Config:
-        """The config of nested settings; dataclasses such as Sgd() may replace mappings.
-
-        A model or data that the program gives as objects must not be in the mapping; otherwise they are required.
-        Raises ConfigError with one line for each problem.
-        """
-        settings = plain(mapping)
-        problems = refused(settings)
-        if isinstance(settings.get("loss"), str):
-            settings["loss"] = {"name": settings["loss"]}
-        for key, given, example in (
-            ("model", model_given, "{name: lenet}"),
-            ("data", data_given, "{train: data/mnist/train}"),
-        ):
-            if given and settings.get(key) is not None:
-                problems.append(f"{key}: must be null as the program gives its own, got {show(settings.pop(key))}")
-            elif not given and settings.get(key) is None:
-                problems.append(f"{key}: is required, as {key}: {example}")
-        data = settings.get("data")
-        if isinstance(data, dict) and isinstance(data.get("augment"), list):
-            problems.append(f"data.augment: must be as {{pad: 4, flip: true}}, got {show(data.pop('augment'))}")
-        if isinstance(data, dict) and isinstance(data.get("normalise"), bool):
-            word = "channel" if data["normalise"] else "none"
-            problems.append(f"data.normalise: must be a word: write {word} for {show(data.pop('normalise'))}")
-        return build(cls, settings, problems=problems)
-
 
 def load(path: Path | str | None, overrides: Sequence[str] = ()) -> Config:
     """The config of a YAML file, or of the overrides alone. Raises ConfigError."""
@@ -274,9 +245,11 @@ def load_mapping(
     model_given: bool = False,
     data_given: bool = False,
 ) -> Config:
-    """The config of nested settings with `key.path=value` overrides laid over them. Raises ConfigError.
+    """The config of nested settings with `key.path=value` overrides laid over them.
 
-    `update` and `rule` may be a program's own objects, which the config keeps unchanged.
+    A model or data that the program gives as objects must not be in the mapping; otherwise they are required. `update`
+    and `rule` may be a program's own objects, which the config keeps unchanged. Raises ConfigError with one line for
+    each problem.
     """
     known = (*UPDATES.values(), Family, Independent)
     own: JsonObject = {
@@ -289,8 +262,25 @@ def load_mapping(
         scalars = {name: each for name, each in scalars.items() if isinstance(each, int | float | str)}
         with suppress(NameError):  # of an annotation with a local name
             check_named(key, type(value), [*scalars], scalars, hints_of(type(value)))
-    others = {key: value for key, value in mapping.items() if key not in own}
-    config = Config.from_mapping(override(Config, others, overrides), model_given=model_given, data_given=data_given)
+    settings = override(Config, {key: value for key, value in mapping.items() if key not in own}, overrides)
+    problems = refused(settings)
+    if isinstance(settings.get("loss"), str):
+        settings["loss"] = {"name": settings["loss"]}
+    for key, given, example in (
+        ("model", model_given, "{name: lenet}"),
+        ("data", data_given, "{train: data/mnist/train}"),
+    ):
+        if given and settings.get(key) is not None:
+            problems.append(f"{key}: must be null as the program gives its own, got {show(settings.pop(key))}")
+        elif not given and settings.get(key) is None:
+            problems.append(f"{key}: is required, as {key}: {example}")
+    data = settings.get("data")
+    if isinstance(data, dict) and isinstance(data.get("augment"), list):
+        problems.append(f"data.augment: must be as {{pad: 4, flip: true}}, got {show(data.pop('augment'))}")
+    if isinstance(data, dict) and isinstance(data.get("normalise"), bool):
+        word = "channel" if data["normalise"] else "none"
+        problems.append(f"data.normalise: must be a word: write {word} for {show(data.pop('normalise'))}")
+    config = build(Config, settings, problems=problems)
     return replace(config, **own) if own else config
 
 

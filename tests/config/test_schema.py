@@ -186,12 +186,12 @@ def test_what_is_refused(overrides, message):
 
 def test_a_program_may_give_model_and_data():
     assert load_mapping({}, model_given=True, data_given=True) == Config()
-    assert Config.from_mapping({"model": None, "data": {"train": "a"}}, model_given=True) == Config(data=Data("a"))
-    assert Config.from_mapping(
-        {"rule": Family(name="ssgd"), "data": None}, model_given=True, data_given=True
-    ) == Config(rule=Family(name="ssgd"))
+    assert load_mapping({"model": None, "data": {"train": "a"}}, model_given=True) == Config(data=Data("a"))
+    assert load_mapping({"rule": Family(name="ssgd"), "data": None}, model_given=True, data_given=True) == Config(
+        rule=Family(name="ssgd")
+    )
     with pytest.raises(ConfigError) as caught:
-        Config.from_mapping(RUN, model_given=True, data_given=True)
+        load_mapping(RUN, model_given=True, data_given=True)
     assert str(caught.value).split("\n") == [
         "model: must be null as the program gives its own, got {name: 'lenet'}",
         "data: must be null as the program gives its own, got {train: 'data/mnist/train'}",
