@@ -112,7 +112,7 @@ def _counted(part: Part, title: str) -> Iterator[tuple[Array | bytes, int]]:
 
 
 @contextmanager
-def spreader(workers: int) -> Iterator[Callable[[Callable[[Item], Made], Iterable[Item]], Iterator[Made]]]:
+def spreader(workers: int) -> Iterator[Each]:
     """`each(function, items)` on `workers` processes (in this one where 1): results in the order of the items.
 
     `function` is a module's own and, like its items and results, can be pickled. Items are taken as they are

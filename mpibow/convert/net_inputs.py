@@ -30,7 +30,7 @@ from mpibow.job.record_kinds import for_net
 from .recode import ToArray, ToEncoded, kind_of
 from .table_files import PARQUET, SourceTable, check_widths, read_table, read_text, rows_of
 
-TABLES = (".csv", ".tsv", *PARQUET)
+TABLES = {".csv", ".tsv"}
 LOT = 256  # records that are read at once
 Failed = Callable[[RecordError], None]  # called for a file or a row that cannot be read; it may raise
 
@@ -97,9 +97,9 @@ def read(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
         yield from _records(path, wanted)
     elif path.suffix.lower() in (".npy", ".npz"):
         yield from _arrays(path, wanted)
-    elif wanted.columns is not None:
+    elif wanted.columns is not None or path.suffix.lower() in PARQUET:
         yield from of_table(read_table(path), wanted, failed)
-    elif {suffix.lower() for suffix in path.suffixes[-2:]} & {*TABLES}:
+    elif {suffix.lower() for suffix in path.suffixes[-2:]} & TABLES:
         yield from _numbers(path, wanted, failed)
     elif wanted.tokens is not None:
         yield from _text(path, wanted.tokens, wanted)
@@ -171,9 +171,6 @@ def of_table(table: SourceTable, wanted: NetInputs, failed: Failed) -> Iterator[
 
 def _numbers(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
     """Rows of numbers, below a line of names if there is one. A net of several inputs takes columns by name."""
-    if path.suffix.lower() in PARQUET:
-        yield from of_table(read_table(path), wanted, failed)
-        return
     rows = rows_of(path)
     heads = None if not rows or any(_number(cell) is not None for cell in rows[0][1]) else rows[0][1]
     if len(rows) == (heads is not None):

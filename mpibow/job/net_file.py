@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -64,23 +64,22 @@ def kept_files(config: Config) -> Mapping[str, bytes]:
 
 def gives_losses(model: Model) -> bool:
     """Whether the function takes several arrays by name and returns losses; else it takes an image for logits."""
-    return len([name for name, default in _parameters(_function(model)).items() if default is MISSING]) > 1
+    return len(_needed(_function(model))) > 1
 
 
 def net_of_file(model: Model, classes: int) -> Net:
     """The function as a net from an image to logits. Raises ConfigError."""
     function = _function(model)
     given = {CLASSES: classes} if CLASSES in inspect.signature(function).parameters else {}
-    image = next(iter(_parameters(function)), None)
-    if image is None:
+    if not (parameters := _parameters(function)):
         raise ConfigError(f"model.name: {model.name}: must take an image, as def net(image, classes): ...")
-    return _placed(model, function, {**given, **_options(model, function, {image})})
+    return _placed(model, function, {**given, **_options(model, function, {parameters[0].name})})
 
 
 def losses_of_file(model: Model, arrays: Collection[str] | None = None) -> LossNet:
     """The function as a net from arrays by name to losses. Raises ConfigError, also where `arrays` lack one."""
     function = _function(model)
-    needed = [name for name, default in _parameters(function).items() if default is MISSING]
+    needed = _needed(function)
     if model.classes is not None:
         raise ConfigError(f"model.classes: {model.name} gives losses, got {model.classes}; leave it out")
     if missing := [name for name in needed if arrays is not None and name not in arrays]:
@@ -139,13 +138,15 @@ def _place(path: Path, error: BaseException) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
-def _parameters(function: Function) -> dict[str, object]:
-    """The parameters that may be data, by name with their defaults: positional ones but for `classes`."""
-    return {
-        p.name: MISSING if p.default is p.empty else p.default
-        for p in inspect.signature(function).parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != CLASSES
-    }
+def _parameters(function: Function) -> list[inspect.Parameter]:
+    """The parameters that may be data: positional ones but for `classes`."""
+    every = inspect.signature(function).parameters.values()
+    return [p for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != CLASSES]
+
+
+def _needed(function: Function) -> list[str]:
+    """The names of those without a default."""
+    return [p.name for p in _parameters(function) if p.default is p.empty]
 
 
 def _options(model: Model, function: Function, taken: set[str]) -> JsonObject:

@@ -152,7 +152,12 @@ def table(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> str:
     lines = [[*keys, "runs", *(column.title for column in columns)]]
     for row in found:
         runs = str(len(row.results)) + (f", {row.diverged} diverged" if row.diverged else "")
-        cells = [*map(text_of, row.values), runs, *(_cell(row.mean(column), column) for column in columns)]
+        means = [(row.mean(column), column.digits) for column in columns]
+        cells = [
+            *map(text_of, row.values),
+            runs,
+            *(average.text(digits) if average else "" for average, digits in means),
+        ]
         lines.append([f"**{cell}**" if row is best and cell else cell for cell in cells])
     return _aligned(lines) + "\n" + _about([key for key in differing(every) if key not in keys], best)
 
@@ -168,10 +173,6 @@ def _about(over: Sequence[str], best: SummaryRow | None) -> str:
     half = f"half of its {LEVEL:.0%} interval (Student's t)"
     text = f"Mean over {_list(over)} ± {half}, without the runs that diverged" if over else "One run a row"
     return f"{text}.{' Bold: the best on validation data.' if best else ''}\n"
-
-
-def _cell(average: Mean | None, measure: SummaryColumn) -> str:
-    return "" if average is None else average.text(measure.digits)
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:
