@@ -24,11 +24,10 @@ from .data.dataset import Array
 from .data.decoded import Decoded
 from .data.recordset import RecordSet
 from .errors import CheckpointError, ConfigError
-from .graph.plan import choose_layout, compile_plan
 from .job import Job, kernels_of, on_device
 from .job.choice import ROOMS, Rooms
 from .job.measures import measures_of
-from .job.predictor import softmax
+from .job.predictor import plan_of, softmax
 from .learn.scheduler import Scheduler
 from .metrics.classes import confusion_table
 from .models.losses import ignored
@@ -86,9 +85,7 @@ def evaluate(
     job, told = _opened(job, device, comm, rooms)
     for text in filter(None, (differed, told) if comm.rank == 0 else ()):
         say(text)
-    kernels, opened = job.kernels, job.device
-    layout = choose_layout(graph, kernels, training=False)
-    plan = compile_plan(graph, layout, kernels, kernels.dtype(job.config.precision), training=False)
+    opened, plan = job.device, plan_of(job.build, job.config, batch_size, job.kernels)
     weights = from_rank_0(stored.weights_of(average), comm)
     centre, statistics = plan.packed(weights, str(stored.path))
     scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()

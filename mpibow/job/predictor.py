@@ -18,6 +18,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import FLOAT, Array, ArraysByName, Graph, Shape
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.kernels import KernelSet
 from mpibow.models.classifier import Build
 from mpibow.models.objective import predictions, read_by
 from mpibow.system.files import StrPath
@@ -128,9 +129,9 @@ class Predictor:
         return bound
 
 
-def plan_of(make: Build, config: Config, batch_size: int) -> Plan:
-    """The plan that evaluates batches of this size on the host."""
-    graph, kernels = make(batch_size), kernels_of(config)[0]
+def plan_of(make: Build, config: Config, batch_size: int, kernels: KernelSet | None = None) -> Plan:
+    """The plan that evaluates batches of this size, by `kernels` or the host's."""
+    graph, kernels = make(batch_size), kernels or kernels_of(config)[0]
     dtype = kernels.dtype(config.precision)
     return compile_plan(graph, choose_layout(graph, kernels, training=False), kernels, dtype, training=False)
 
