@@ -231,8 +231,9 @@ def _class_names(contents: Mapping[str, Content], labels: Labels) -> tuple[str, 
             if name == labels.names_pickle:
                 stored = _fields(content.data).get(labels.names_key)
         with _naming(content, f"{AGAIN} or remove it"):
-            names = tuple(each for each in stored if isinstance(each, str) and each) if isinstance(stored, list) else ()
-            if not isinstance(stored, list) or not len(stored) == len(set(names)) == len(labels.names):
+            found = stored if isinstance(stored, list) else []
+            names = tuple(each for each in found if isinstance(each, str) and each)
+            if not len(found) == len(set(names)) == len(labels.names):
                 raise RecordError(f"must have {len(labels.names)} different names of classes")
     return names
 

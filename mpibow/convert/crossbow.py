@@ -13,8 +13,8 @@ byte          size     field
 import os
 import struct
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from mpibow.errors import RecordError
 from .conversion import file_checksum
 from .entries import ImageGroup
 from .recode import Recoded
+from .source_files import read_whole
 
 CLASSES = 1000
 MOST = 2048  # records of a file
@@ -44,7 +45,7 @@ def index(path: Path) -> tuple[ImageGroup, str]:
     rows = []
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        (count,) = _unpack(path, file, COUNT, "its first field")
+        (count,) = COUNT.unpack(read_whole(path, file, COUNT.size, "its first field"))
         if not 1 <= count <= MOST:
             raise RecordError(f"{path}: has {count} records by its first field, a file has 1 to {MOST}; {AGAIN}")
         place = COUNT.size
@@ -68,11 +69,11 @@ def as_it_is(data: bytes) -> Recoded[bytes]:
     return Recoded(data, lying=lying)
 
 
-def _record(path: Path, file: BinaryIO, record: int, place: int, size: int) -> tuple[int, int, int]:
+def _record(path: Path, file: BufferedReader, record: int, place: int, size: int) -> tuple[int, int, int]:
     """Start and end of the image, and the label, of the record that starts at byte `place`."""
     shown = f"{path}: record {record}"
     file.seek(place)
-    length, label, boxes = _unpack(path, file, HEAD, f"record {record}")
+    length, label, boxes = HEAD.unpack(read_whole(path, file, HEAD.size, f"record {record}"))
     if boxes < 0 or length <= LEAST + BOX * boxes:
         least = f"with {boxes} boxes it is above {LEAST + BOX * boxes}" if boxes >= 0 else f"it has {boxes} boxes"
         raise RecordError(f"{shown}: length is {length}, {least}; {AGAIN}")
@@ -88,10 +89,3 @@ def _record(path: Path, file: BinaryIO, record: int, place: int, size: int) -> t
             f"{shown}: its image starts with {begins.hex(' ')}, a JPEG with {STARTS[0].hex(' ')}; {AGAIN}"
         )
     return start, place + length, label
-
-
-def _unpack(path: Path, file: BinaryIO, form: struct.Struct, what: str) -> tuple[int, ...]:
-    data = file.read(form.size)
-    if len(data) != form.size:
-        raise RecordError(f"{path}: ends within {what}; {AGAIN}")
-    return form.unpack(data)

@@ -10,7 +10,7 @@ import numpy as np
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
-from .source_files import Source, opened
+from .source_files import Source, opened, read_whole
 
 LARGEST_SIDE = 4096  # of an image; a larger one is a damaged header
 
@@ -25,9 +25,8 @@ def images(path: Path) -> Iterator[Array]:
         if not all(1 <= side <= LARGEST_SIDE for side in shape):
             raise RecordError(f"{path}: image sides must lie in [1, {LARGEST_SIDE}], got {shape[0]} x {shape[1]}")
         for image in range(count):
-            yield np.frombuffer(_read(path, file, math.prod(shape), f"image {image} of {count}"), np.uint8).reshape(
-                shape
-            )
+            data = read_whole(path, file, math.prod(shape), f"image {image} of {count}")
+            yield np.frombuffer(data, np.uint8).reshape(shape)
         if file.read(1):
             raise RecordError(f"{path}: has more bytes after the last image of its header; get the file again")
 
@@ -49,15 +48,8 @@ def count(path: Path, dimensions: int) -> int:
 
 
 def _header(path: Path, file: Source, dimensions: int) -> list[int]:
-    magic, expected = _read(path, file, 4, "the header"), bytes([0, 0, 8, dimensions])
+    magic, expected = read_whole(path, file, 4, "the header"), bytes([0, 0, 8, dimensions])
     if magic != expected:
         what = f"an IDX file of bytes in {dimensions} dimensions"
         raise RecordError(f"{path}: starts with {magic.hex(' ')}, {what} with {expected.hex(' ')}")
-    return list(struct.unpack(f">{dimensions}I", _read(path, file, 4 * dimensions, "the header")))
-
-
-def _read(path: Path, file: Source, size: int, what: str) -> bytes:
-    data = file.read(size)
-    if len(data) != size:
-        raise RecordError(f"{path}: ends within {what}; get the file again")
-    return data
+    return list(struct.unpack(f">{dimensions}I", read_whole(path, file, 4 * dimensions, "the header")))

@@ -23,9 +23,8 @@ from mpibow.data.sample_settings import Image
 from mpibow.data.text import FILE, Tokens, read_tokens
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph.graph import FLOAT, Shape
-from mpibow.job.opening import named_samples
 from mpibow.job.predictor import Predictor, Sample
-from mpibow.job.record_kinds import for_net
+from mpibow.job.record_kinds import for_net, named
 
 from .recode import ToArray, ToEncoded, kind_of
 from .table_files import PARQUET, SourceTable, check_widths, read_table, read_text, rows_of
@@ -112,13 +111,13 @@ def _records(path: Path, wanted: NetInputs) -> Iterator[Sample]:
     if set(wanted.inputs) == {"image"}:
         data: NamedSamples = Labelled(records if records.shape else Decoded(records, wanted.image or Image()))
     else:
-        data = for_net(named_samples(str(path), image=wanted.image), [*wanted.inputs])
+        data = for_net(named(records, image=wanted.image), [*wanted.inputs])
     if lacking := [name for name in wanted.inputs if name not in data.inputs]:
         raise RecordError(f"{path}: has {', '.join(data.inputs)}, the net takes {lacking[0]}")
     for samples, arrays in lots(data, LOT):
         for row, sample in enumerate(samples.tolist()):
-            named = {name: _fitting(path, arrays[name][row].copy(), name, wanted) for name in wanted.inputs}
-            yield f"{path}[{sample}]", named
+            inputs = {name: _fitting(path, arrays[name][row].copy(), name, wanted) for name in wanted.inputs}
+            yield f"{path}[{sample}]", inputs
 
 
 def _arrays(path: Path, wanted: NetInputs) -> Iterator[Sample]:
@@ -162,11 +161,9 @@ def of_table(table: SourceTable, wanted: NetInputs, failed: Failed) -> Iterator[
         parts = [array[0] for array in found.values()]
         if len(wanted.inputs) < len(parts):  # a classifier has all columns in one array
             parts = [np.concatenate([part.ravel().astype(np.float32) for part in parts])]
-        named = zip(wanted.inputs.items(), parts, strict=True)
-        yield (
-            f"{table.path}[{line}]",
-            {name: part.reshape(shape).astype(dtype) for (name, (shape, dtype)), part in named},
-        )
+        pairs = zip(wanted.inputs.items(), parts, strict=True)
+        inputs = {name: part.reshape(shape).astype(dtype) for (name, (shape, dtype)), part in pairs}
+        yield f"{table.path}[{line}]", inputs
 
 
 def _numbers(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:

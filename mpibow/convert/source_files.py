@@ -34,6 +34,14 @@ def opened(path: Path) -> Iterator[Source]:
             raise RecordError(f"{path}: {what}; get the file again") from error
 
 
+def read_whole(path: Path, file: Source, size: int, what: str) -> bytes:
+    """The next `size` bytes of the file, which are `what`. Raises RecordError where there are fewer."""
+    data = file.read(size)
+    if len(data) != size:
+        raise RecordError(f"{path}: ends within {what}; get the file again")
+    return data
+
+
 def mapped(path: Path) -> mmap.mmap:
     """The file's bytes, mapped: of ImageNet's 150 GB, lengths, labels and names are needed before the images.
 

@@ -59,9 +59,10 @@ def rows_of(path: Path, separators: str = SEPARATORS, text: str | None = None) -
             f"{path}: line {lines.index(first) + 1}: is a comment, got {first[:40].rstrip()!r}; remove it, or its # if "
             "it names the columns"
         )
-    widths = {separator: width for separator in separators if (width := _width(lines, separator)) > 1}
+    widths = {separator: width for separator in separators if (width := next(_widths(lines, separator), 0)) > 1}
     if len(widths) > 1:
-        widths = {separator: width for separator, width in widths.items() if _even(lines, separator)} or widths
+        even = {separator: width for separator, width in widths.items() if {*_widths(lines, separator)} == {width}}
+        widths = even or widths
     best = [separator for separator, width in widths.items() if width == max(widths.values())]
     if len(best) > 1:
         both = " and ".join(map(repr, best))
@@ -98,19 +99,13 @@ def _rows(lines: Sequence[str], separator: str) -> Iterator[Row]:
             yield line, cells
 
 
-def _width(lines: Sequence[str], separator: str) -> int:
-    """The cells of the first row, 0 where it cannot be read with this separator."""
+def _widths(lines: Sequence[str], separator: str) -> Iterator[int]:
+    """The cells of every row, up to one that cannot be read with this separator: 0."""
     try:
-        return len(next(_rows(lines, separator), (0, []))[1])
+        for _, cells in _rows(lines, separator):
+            yield len(cells)
     except csv.Error:
-        return 0
-
-
-def _even(lines: Sequence[str], separator: str) -> bool:
-    try:
-        return len({len(cells) for _, cells in _rows(lines, separator)}) == 1
-    except csv.Error:
-        return False
+        yield 0
 
 
 PARQUET = (".parquet", ".pq")

@@ -35,7 +35,7 @@ def learner_bytes(
 def replica_bytes(training: Plan, states: float = 0) -> int:
     """Bytes of weights, gradients and so many states, and of a 16-bit copy of weights where 16 bits are computed in."""
     narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
-    return round((2 + states) * training.layout.size) * np.dtype(training.weight_dtype).itemsize + narrow
+    return copy_bytes(training, states + 1) + narrow
 
 
 def copy_bytes(training: Plan, states: float = 0) -> int:

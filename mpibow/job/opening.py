@@ -93,7 +93,7 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
             )
         net, train = named_net(config, records.classes), records
     job = make_job(
-        _title(config),
+        f"{function_name(config.model)}-{Path(config.data.train).resolve().parent.name}",
         config,
         net,
         train,
@@ -116,13 +116,6 @@ def _sets(
     """
     validation = read(data.validation) if isinstance(data.validation, str) else data.validation
     return (first or read)(data.train), None if data.test is None else read(data.test), validation
-
-
-def _title(config: Config) -> str:
-    """The title of a run: its model and its data set."""
-    assert config.model is not None
-    assert config.data is not None
-    return f"{function_name(config.model)}-{Path(config.data.train).resolve().parent.name}"
 
 
 def of_arrays(model: Model) -> bool:

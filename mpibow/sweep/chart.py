@@ -41,8 +41,8 @@ def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> Figure
 
 
 def _panel(axes: Axes, key: str, lines: Mapping[str, Sequence[SummaryRow]], measure: SummaryColumn) -> None:
-    values = list(dict.fromkeys(row.values[0] for part in lines.values() for row in part if _is_number(row.values[0])))
-    words = list(dict.fromkeys(text_of(row.values[0]) for part in lines.values() for row in part))
+    firsts = [row.values[0] for part in lines.values() for row in part]
+    values, words = list(dict.fromkeys(filter(_is_number, firsts))), list(dict.fromkeys(map(text_of, firsts)))
     numeric = len(values) == len(words)
     for i, (name, part) in enumerate(lines.items()):
         means = [(row, average) for row in part if (average := row.mean(measure)) is not None]
