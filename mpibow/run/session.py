@@ -103,7 +103,9 @@ class Session(Parts):
 
     def limit_reached(self) -> str:
         """The first limit of `stop` that is reached, '' if none is."""
-        return self.steering.limit_reached(self.iteration, self.position, self.job.train.count)
+        ledger, stop = self.ledger, self.config.stop
+        accurate, watched = ledger.epochs_to_target is not None, ledger.watched
+        return stop.reached(self.iteration, self.position, self.job.train.count, accurate=accurate, watched=watched)
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""

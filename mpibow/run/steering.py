@@ -93,11 +93,6 @@ class Steering:
         """Whether a plateau schedule drops the rate at the beginning of this iteration."""
         return self._plateau is not None and self._ledger.reduced.dropped_at == iteration
 
-    def limit_reached(self, iteration: int, position: int, count: int) -> str:
-        """As Stop.reached."""
-        accurate = self._ledger.epochs_to_target is not None
-        return self._stop.reached(iteration, position, count, accurate=accurate, watched=self._ledger.watched)
-
     def evaluated(self, iteration: int, epoch: float) -> str:
         """Enters an evaluation on the data that choose, before `iteration`. Returns a line about the rate, or ''."""
         values = {name: value for name, value in self._ledger.chosen.items() if name in self._rises}
