@@ -162,7 +162,8 @@ def _plain(image: Image.Image, channels: int | None, size: tuple[int, int] | Non
     plain = image.convert("L" if grey else "RGB")
     if orientation(image) > 1:
         plain = Image.fromarray(turned(np.asarray(plain), orientation(image)))
-    return plain if size is None else scaled(plain, size, crop, Image.Resampling.BILINEAR)  # averages in making smaller
+    # Pillow's BILINEAR averages where it makes smaller
+    return plain if size is None else scaled(plain, size, crop, Image.Resampling.BILINEAR)
 
 
 def scaled(image: Image.Image, size: Sequence[int], crop: bool, resampling: Image.Resampling) -> Image.Image:
