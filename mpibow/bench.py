@@ -144,17 +144,18 @@ def bench_memory(job: Job) -> Figures:
 
 
 def parser() -> argparse.ArgumentParser:
+    models = sorted([*MODELS, *OBJECTIVES])
     made = parser_of(
         "bench",
         "Measures, on made-up data, the speed of training, the parts of an iteration, or a plan's memory.",
-        f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}",
+        f"models: {', '.join(models)}",
     )
     commands = made.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="measure the whole training step; also under mpirun")
     profiled = commands.add_parser("profile", help="measure the parts of one learner's iteration")
     memory = commands.add_parser("memory", help="print the memory of a training plan, and the least possible")
     for command in (train, profiled, memory):
-        command.add_argument("model", choices=sorted([*MODELS, *OBJECTIVES]), metavar="MODEL", help="model to train")
+        command.add_argument("model", choices=models, metavar="MODEL", help="model to train")
         command.add_argument("--batch-size", type=int, default=8, help="samples per learner and iteration (default: 8)")
         command.add_argument("--shape", help="channels,height,width of an image (default: the model's)")
         command.add_argument("--classes", type=int, help="number of classes (default: the model's)")

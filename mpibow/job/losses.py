@@ -41,13 +41,14 @@ def losses_of(loss: Losses | Mapping[str, object] | str | None) -> tuple[Losses 
 
 def of_outputs(source: object, loss: Loss) -> bool:
     """Whether a net of these data returns outputs to compare with targets: all data but images with classes."""
+    of_numbers = not isinstance(loss, CrossEntropyLoss)
     if isinstance(source, str | PathLike):
-        return not isinstance(loss, CrossEntropyLoss) or not classified(open_data(fspath(source)))
+        return of_numbers or not classified(open_data(fspath(source)))
     if not isinstance(source, tuple) or len(source) != 2:
         its_own = isinstance(source, Indexed) and not isinstance(source, str | Mapping)
-        return isinstance(source, Mapping | NamedSamples) or (its_own and not isinstance(loss, CrossEntropyLoss))
+        return isinstance(source, Mapping | NamedSamples) or (its_own and of_numbers)
     inputs, targets = source
-    if isinstance(inputs, Mapping) or isinstance(targets, Mapping) or not isinstance(loss, CrossEntropyLoss):
+    if isinstance(inputs, Mapping) or isinstance(targets, Mapping) or of_numbers:
         return True
     found = np.asarray(targets)
     return found.ndim != 1 or not np.issubdtype(found.dtype, np.integer)

@@ -48,11 +48,6 @@ class Classes:
         return (output > 0).reshape(-1, last), (target > 0.5).reshape(-1, last)
 
 
-def alike(output: Array, target: Array) -> bool:
-    """Whether a sample has several labels: a number each."""
-    return output.shape == target.shape
-
-
 @dataclass(frozen=True)
 class AccuracyMetric(Classes):
     """The fraction of labels that are the likeliest class; for several labels a sample, that lie on the right side."""
@@ -66,7 +61,7 @@ class AccuracyMetric(Classes):
 
     def hits(self, output: Array, target: Array) -> Array:
         """Whether each label is hit."""
-        if alike(output, target):
+        if output.shape == target.shape:  # several labels a sample, a number each
             predicted, wanted = self.binary(output, target)
             return np.asarray(predicted == wanted)
         scores, labels = self.rows(output, target)
@@ -126,7 +121,7 @@ class Counted(Classes):
     """True and false positives and false negatives of every class, or of every label where a sample has several."""
 
     def sums(self, output: Array, target: Array) -> Sums:
-        if alike(output, target):
+        if output.shape == target.shape:  # several labels a sample, a number each
             predicted, wanted = self.binary(output, target)
         else:
             scores, labels = self.rows(output, target)
