@@ -39,19 +39,13 @@ class Padded(NamedArrays):
         """The length at which a batch of samples (n,) is computed."""
         return self.lengths[int(np.searchsorted(self.lengths, self.counts[samples].max()))]
 
-    def grouped(self, order: Array, first: int, batch: int) -> Array:
-        """An epoch's order (count,) with samples of like lengths in one batch; its first whole batch begins at `first`.
+    def grouped(self, window: Array, batch: int) -> Array:
+        """Samples (n,) of whole batches, those of like lengths in one batch.
 
-        Each WINDOW of batches is sorted by length; its batches come in the order of the first of their samples in
-        `order`, so that long ones are not all at the end.
+        Batches come in the order of the first of their samples in `window`, so that long ones are not all at the end.
         """
-        found = order.copy()
-        for start in range(first, len(order) - batch + 1, WINDOW * batch):
-            stop = start + (min(len(order) - start, WINDOW * batch) // batch) * batch
-            window = order[start:stop]
-            places = np.argsort(self.counts[window], kind="stable").reshape(-1, batch)
-            found[start:stop] = window[places[np.argsort(places.min(axis=1))]].reshape(-1)
-        return found
+        places = np.argsort(self.counts[window], kind="stable").reshape(-1, batch)
+        return window[places[np.argsort(places.min(axis=1))]].reshape(-1)
 
     def part(self, rows: Array) -> Padded:
         """A copy of samples `rows` (n,)."""

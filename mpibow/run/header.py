@@ -44,7 +44,7 @@ class Header:
     to agree after a reset, to evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `buckets` the
     way of exchanges measured as the best, `input` the facts about the net's data, `graph` the net that evaluates
     (job/document.py), None where it can't be saved.
-    `sample_weight` is the checksum of the samples' weights, None without them.
+    `sample_weight` is the checksum of the samples' weights, None without them, `order` the version of their order.
     `others` are entries of newer versions.
     """
 
@@ -72,6 +72,7 @@ class Header:
     average: Averaged | None = None
     validation_fraction: float | None = None
     sample_weight: str | None = None
+    order: Count = 1
     graph: JsonObject | None = None
     needs: tuple[str, ...] = ()
     others: Annotated[JsonObject, Rest()] = field(default_factory=dict)
@@ -183,4 +184,6 @@ def check_fits(path: Path, header: Header, expected: JsonObject) -> None:
             then, now = ("without" if each is None else "with" for each in (found, value))
             difference = f"{then} sample_weight, this run is {now}{' others' * (then == now)}"
             remedy = "pass the same sample_weight"
+        elif key == "order":
+            difference, remedy = "by an mpibow whose samples have another order", "resume with that"
         raise CheckpointError(f"{path}: was made {difference}; {remedy}, or start anew without --resume")

@@ -13,6 +13,7 @@ from mpibow.comm.launch import say
 from mpibow.config import Config, dump, yaml_text
 from mpibow.config.renamed import renamed
 from mpibow.config.strict import build, plain
+from mpibow.data.order import version_of
 from mpibow.data.sample_weights import checksum
 from mpibow.data.timeline import Timeline
 from mpibow.errors import ConfigError, OutputError
@@ -205,6 +206,7 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> JsonObject:
     """The entries that all checkpoints of a run share, to continue or evaluate it."""
     return {
         **identity(job, plan),
+        **({"needs": ["order"]} if version_of(job.train) > 1 else {}),
         "started": started(job.config, first),
         "rule_settings": plain(job.config.averaging),
         "config": dump(job.config),
@@ -241,6 +243,7 @@ def identity(job: Job, plan: Plan) -> JsonObject:
         "validation_fraction": job.held_out,
         "train_samples": job.train.count,
         "sample_weight": checksum(job.train),
+        "order": version_of(job.train),
     }
 
 

@@ -165,6 +165,17 @@ def test_an_entry_that_is_not_known_is_left_alone(tmp_path, path: Path):
         tiny.run(job(tmp_path, 2), resume=path)
 
 
+def test_another_order_of_samples(tmp_path, path: Path):
+    """Large sets had another before: continued, an epoch would repeat some samples and lack others."""
+    tiny.seal(path, lambda header: {**header, "order": 2, "needs": ["order"]})
+    with refuses(
+        f"{path}: was made by an mpibow whose samples have another order; resume with that, or start anew without "
+        "--resume",
+        CheckpointError,
+    ):
+        tiny.run(job(tmp_path, 2), resume=path)
+
+
 def test_entries_are_named_with_rule_and_value(tmp_path, path: Path):
     tiny.seal(path, lambda header: {**header, "untold": "x", "ledger": {**header["ledger"], "images": 0.5, "y": 1}})
     with pytest.raises(CheckpointError) as caught:
