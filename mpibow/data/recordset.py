@@ -6,8 +6,9 @@ import os
 import resource
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import accumulate, chain
 from pathlib import Path
 
@@ -23,25 +24,27 @@ from .moments import RunningMoments, channel_moments
 from .records import DTYPES, RecordFile, RecordForm, write_file
 
 SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
+OPEN = 1000  # shards of a set that are open at once: a process has 65,530 maps (vm.max_map_count) for all it does
 
 
 class RecordSet(Measured):
     """An open data set of records, a `Dataset`; any number of threads may read it.
 
-    `shape` is () where the images are encoded: they may differ, and `encoded` returns their bytes. Open files stay
-    readable when the data set is replaced. `rows` are the records of a part (`part`), None of the whole.
+    `shape` is () where the images are encoded: they may differ, and `encoded` returns their bytes. `shard` opens one by
+    number; open files stay readable when the data set is replaced. `rows` are the records of a part (`part`), None of
+    the whole.
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, shards: tuple[RecordFile, ...], rows: Array | None = None
+        self, folder: Path, manifest: Manifest, shard: Callable[[int], RecordFile], rows: Array | None = None
     ) -> None:
-        self.folder, self.manifest, self.shards, self.rows = folder, manifest, shards, rows
+        self.folder, self.manifest, self.shard, self.rows = folder, manifest, shard, rows
         self.name = manifest.name
         self.count = manifest.count if rows is None else len(rows)
         self.shape = manifest.form.shape
         self.dtype: DType = DTYPES[manifest.form.dtype]
         self.classes = manifest.classes
-        self._firsts = [0, *accumulate(shard.count for shard in self.shards)]
+        self._firsts = [0, *accumulate(shard.count for shard in manifest.shards)]
 
     def moments(self) -> Moments:
         """The manifest's, of all records. A part of raw images is read for its own."""
@@ -51,7 +54,7 @@ class RecordSet(Measured):
 
     def part(self, rows: Array) -> RecordSet:
         """Samples `rows` (n,) int64 as a data set, of the same files."""
-        return RecordSet(self.folder, self.manifest, self.shards, rows if self.rows is None else self.rows[rows])
+        return RecordSet(self.folder, self.manifest, self.shard, rows if self.rows is None else self.rows[rows])
 
     def number(self, sample: int) -> int:
         """The sample's number in the whole data set."""
@@ -90,7 +93,8 @@ class RecordSet(Measured):
 
     def labels(self) -> Array:
         """All labels (count,) int32, in the order of the samples; reads no image."""
-        labels = np.concatenate([shard.labels for shard in self.shards])
+        shards = range(len(self.manifest.shards))
+        labels = np.concatenate([self.shard(number).labels.astype(np.int32) for number in shards])  # copies: no map stays
         return labels if self.rows is None else labels[self.rows]
 
     def strata(self) -> Array:
@@ -122,16 +126,26 @@ class RecordSet(Measured):
         if not 0 <= sample < self.count:
             raise RecordError(f"{self.folder}: samples lie in [0, {self.count}), got {sample}")
         record = self.number(sample)
-        shard = bisect_right(self._firsts, record) - 1
-        return self.shards[shard], record - self._firsts[shard]
+        number = bisect_right(self._firsts, record) - 1
+        return self.shard(number), record - self._firsts[number]
 
 
-def open_records(directory: StrPath) -> RecordSet:
-    """The data set in `directory`. Raises RecordError where it is missing, not whole, or damaged in its structure."""
+def open_records(directory: StrPath, most: int = OPEN) -> RecordSet:
+    """The data set in `directory`. Raises RecordError where it is missing, not whole, or damaged in its structure.
+
+    All shards are opened, and their structure is checked. Of more than `most`, each is when it is read, and the last
+    `most` stay open.
+    """
     folder = Path(directory)
     manifest = load(folder)
-    _allow_open_files(len(manifest.shards))
-    return RecordSet(folder, manifest, tuple(open_shard(folder, manifest, shard) for shard in manifest.shards))
+    shards = manifest.shards
+    _allow_open_files(min(len(shards), most))
+    shard = lru_cache(most)(lambda number: open_shard(folder, manifest, shards[number]))
+    later = set(os.listdir(folder)) if len(shards) > most else set[str]()
+    for number, each in enumerate(shards):
+        if each.file not in later:  # one that is missing is refused now
+            shard(number)
+    return RecordSet(folder, manifest, shard)
 
 
 def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> RecordFile:

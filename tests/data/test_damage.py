@@ -337,5 +337,5 @@ def test_opening_touches_no_page_of_a_shard(tmp_path):
     for number, line in enumerate(maps):
         if line.endswith(".mpr") and f"{tmp_path}/a/" in line:
             touched += [int(said.split()[1]) for said in maps[number : number + 10] if said.startswith("Rss:")]
-    assert touched == [0] * len(data.shards)
+    assert touched == [0] * len(data.manifest.shards)
     assert data.labels().tolist() == [0] * 200

@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def rewrite(folder: Path, **changes: object) -> None:
 def test_is_shards_and_a_manifest(folder: Path):
     assert sorted(os.listdir(folder)) == ["manifest.json", *(f"set-0000{i}.mpr" for i in range(3))]
     assert os.listdir(folder.parent) == ["set"]
-    assert [shard.count for shard in open_records(folder).shards] == [4, 4, 2]
+    assert [shard.count for shard in open_records(folder).manifest.shards] == [4, 4, 2]
     fields = json.loads((folder / "manifest.json").read_text())
     assert fields["shards"][2] == {
         "file": "set-00002.mpr",
@@ -102,7 +103,7 @@ def test_images_must_have_the_set_s_shape_and_dtype(folder: Path, shape: tuple[i
 
 def test_a_shard_size_changes_no_sample_and_no_moment(tmp_path):
     sets = [open_records(write(tmp_path / str(size), shard_size=size)) for size in (1, SHARD, 1 << 20)]
-    assert [len(data.shards) for data in sets] == [10, 3, 1]
+    assert [len(data.manifest.shards) for data in sets] == [10, 3, 1]
     for data in sets[1:]:
         assert np.array_equal(read(data, list(range(10)))[0], IMAGES)
         assert (data.mean, data.std) == (sets[0].mean, sets[0].std)
@@ -411,6 +412,32 @@ def test_more_shards_than_files_may_be_open(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_few_of_many_shards_are_open(tmp_path, threads: int):
+    """Whatever reads them, by any number of threads, and each is checked when it is opened."""
+    images = np.arange(64, dtype=np.uint8).reshape(64, 1, 1, 1)
+    write(tmp_path / "a", images, np.arange(64) % 3, shard_size=1)
+    data = open_records(tmp_path / "a", most=4)
+    maps = Path("/proc/self/maps")
+    numbers = [np.random.default_rng(seed).permutation(64) for seed in range(threads)]
+
+    def read_all(order: np.ndarray) -> None:
+        for each in order:
+            assert read(data, [each])[0] == each
+
+    assert maps.read_text().count(str(tmp_path)) == 0
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(read_all, numbers))
+    assert np.array_equal(data.labels(), np.arange(64) % 3)
+    assert 1 <= maps.read_text().count(str(tmp_path)) <= 4 + threads
+    flip(tmp_path / "a/a-00007.mpr", 8)
+    with pytest.raises(RecordError, match=r"a-00007\.mpr: has version 0"):
+        read(data, [7])
+    (tmp_path / "a/a-00009.mpr").unlink()
+    with pytest.raises(RecordError, match=r"a-00009\.mpr: cannot be read: no such file"):
+        open_records(tmp_path / "a", most=4)
+
+
 def test_inspect(folder: Path, capsys):
     assert records.main(["inspect", str(folder)]) == 0
     mean, std = ("  ".join(f"{v:.6g}" for v in f(axis=(0, 2, 3))) for f in (IMAGES.mean, IMAGES.std))
@@ -494,7 +521,7 @@ from mpibow.data.recordset import open_records
 from mpibow.errors import DamagedRecord, RecordError
 
 data = open_records(sys.argv[1])
-path = data.shards[0].path
+path = data.shard(0).path
 size = path.stat().st_size
 os.truncate(path, size // 2)
 images, labels = np.zeros((1, *data.shape), data.dtype), np.zeros(1, np.int32)
@@ -526,7 +553,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_file_that_was_replaced_stays_as_it_was(folder: Path, how: str):
     data = open_records(folder)
-    path = data.shards[0].path
+    path = data.shard(0).path
     path.unlink()
     if how == "replaced":
         path.write_bytes(b"short")
