@@ -8,6 +8,7 @@ from mpibow.errors import ConfigError
 
 from .dataset import Array, Samples
 
+SORTED = 1 << 22  # samples that are sorted at once
 T = TypeVar("T", bound=Samples)
 
 
@@ -55,14 +56,20 @@ def strata_of(data: Samples) -> Array:
     return found
 
 
-def held_out(strata: Array, fraction: float, seed: int) -> Array:
+def held_out(strata: Array, fraction: float, seed: int, at_once: int = SORTED) -> Array:
     """Which samples (n,) are validation data: `fraction` of every class, to the nearest sample or the next to it.
 
-    Classes lie in a row, each in random order, and every 1/fraction-th sample of the row is taken.
+    Classes lie in a row, each in random order, and every 1/fraction-th sample of the row is taken. Of more than `at_once`
+    samples, so many in a row of the data are put into random order.
     """
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, len(strata)])))
-    row = np.lexsort((random.random(len(strata)), strata))
-    passed = np.floor(np.arange(len(row) + 1) * fraction + 0.5)
-    held = np.zeros(len(row), bool)
-    held[row[np.diff(passed) > 0]] = True
+    strata, held = strata - strata.min(), np.zeros(len(strata), bool)
+    counts = np.bincount(strata)
+    begins = np.cumsum(counts) - counts  # of each class's next sample in the row
+    for first in range(0, len(strata), at_once):
+        part = strata[first : first + at_once]
+        order, counts = np.lexsort((random.random(len(part)), part)), np.bincount(part, minlength=len(begins))
+        row = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(len(part))
+        held[first + order] = np.floor((row + 1) * fraction + 0.5) > np.floor(row * fraction + 0.5)
+        begins += counts
     return held

@@ -32,14 +32,19 @@ def raw(folder: Path) -> RecordSet:
     return open_records(folder)
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.floats(0.01, 0.99), st.integers(0, 2**32 - 1))
-def test_so_much_of_every_class(strata: list[int], fraction: float, seed: int):
+@given(
+    st.lists(st.integers(-1, 5), min_size=1, max_size=200),
+    st.floats(0.01, 0.99),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 200),
+)
+def test_so_much_of_every_class(strata: list[int], fraction: float, seed: int, at_once: int):
     labels = np.array(strata)
-    held = held_out(labels, fraction, seed)
+    held = held_out(labels, fraction, seed, at_once)
     assert held.sum() == np.floor(len(labels) * fraction + 0.5)
     for label in set(strata):
         assert abs(held[labels == label].sum() - fraction * (labels == label).sum()) < 1 + 1e-9
-    assert np.array_equal(held_out(labels, fraction, seed), held)
+    assert np.array_equal(held_out(labels, fraction, seed, at_once), held)
 
 
 def test_every_seed_splits_in_its_own_way_and_every_version_alike():
@@ -79,7 +84,7 @@ def test_records_of_a_part_have_the_places_of_the_whole(tmp_path):
         assert (part.number(sample), part.where(sample)) == (record, data.where(record))
         assert (part.label(sample), part.record(sample)) == (LABELS[record], data.record(record))
     assert data.number(5) == 5
-    assert part.shards[0] is data.shards[0]  # no file is opened twice
+    assert part.shard(0) is data.shard(0)  # no file is opened twice
 
 
 def test_encoded_images(tmp_path):
