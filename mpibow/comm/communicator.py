@@ -9,6 +9,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array as Array
 from mpibow.graph.memory import zeros
+from mpibow.tune.words import in_ranks
 
 from .pulse import Pulse
 
@@ -160,7 +161,8 @@ def describe(call: str, array: Array) -> str:
 
 def differ(calls: list[str]) -> str:
     """The message for ranks that make different calls."""
-    return "the ranks make different calls: " + "; ".join(f"rank {rank} {call}" for rank, call in enumerate(calls))
+    ranks = {call: [rank for rank, each in enumerate(calls) if each == call] for call in calls}
+    return "the ranks make different calls: " + "; ".join(f"{in_ranks(these)} {call}" for call, these in ranks.items())
 
 
 def checksum(array: Array) -> int:

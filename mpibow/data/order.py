@@ -33,7 +33,7 @@ def samples_at(position: int, length: int, count: int, seed: int, lengths: Padde
 
 @lru_cache(maxsize=16)
 def _block(start: int, batches: int, batch: int, count: int, seed: int, lengths: Padded | None) -> tuple[Array, Array]:
-    """`samples_at` for batches in a row; with `lengths`, those that lie within an epoch have samples of like lengths."""
+    """`samples_at` for batches in a row; with `lengths`, those that lie within an epoch are grouped."""
     epochs, places = np.divmod(np.arange(start, start + batches * batch), count)
     samples = np.empty_like(places)
     for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
@@ -65,8 +65,8 @@ def by_index(places: Array, count: int, keys: Array) -> Array:
     """A permutation of 0 .. count-1 at `places` (n,) int64; `keys` (rounds,) uint64 choose it. For a large `count`.
 
     A generalised Feistel network with cycle walking: J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains"
-    (CT-RSA 2002), method 3. A number is a pair of digits, of which each round adds a hash of the one to the other. There
-    are a few more pairs than numbers: a pair that is none goes through the rounds again, until it is one.
+    (CT-RSA 2002), method 3. A number is a pair of digits; each round adds a hash of the one to the other. There are a
+    few more pairs than numbers: a pair that is no number goes through the rounds again, until it is one.
     """
     side = math.isqrt(count - 1) + 1
     bases = np.uint64(side), np.uint64(-(-count // side))

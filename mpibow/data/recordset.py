@@ -94,7 +94,9 @@ class RecordSet(Measured):
     def labels(self) -> Array:
         """All labels (count,) int32, in the order of the samples; reads no image."""
         shards = range(len(self.manifest.shards))
-        labels = np.concatenate([self.shard(number).labels.astype(np.int32) for number in shards])  # copies: no map stays
+        labels = np.concatenate(
+            [self.shard(number).labels.astype(np.int32) for number in shards]
+        )  # copies: no map stays
         return labels if self.rows is None else labels[self.rows]
 
     def strata(self) -> Array:

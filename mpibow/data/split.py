@@ -59,8 +59,8 @@ def strata_of(data: Samples) -> Array:
 def held_out(strata: Array, fraction: float, seed: int, at_once: int = SORTED) -> Array:
     """Which samples (n,) are validation data: `fraction` of every class, to the nearest sample or the next to it.
 
-    Classes lie in a row, each in random order, and every 1/fraction-th sample of the row is taken. Of more than `at_once`
-    samples, so many in a row of the data are put into random order.
+    Classes lie in a row, each in random order, and every 1/fraction-th sample of the row is taken. Of more samples than
+    `at_once`, that many at a time are put into random order.
     """
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, len(strata)])))
     strata, held = strata - strata.min(), np.zeros(len(strata), bool)

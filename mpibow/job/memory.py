@@ -14,7 +14,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.plan import Plan
 from mpibow.sync.rule import MOST, RuleSettings
 from mpibow.system.sizes import in_words
-from mpibow.tune import Counts
+from mpibow.tune import Counts, shortened
 
 TAKEN = 0.8  # of the memory that is free
 
@@ -87,11 +87,12 @@ def room_for(free: int, learner: int, most: int, lockable: int = 0, locked: int 
 
 def memory_warnings(comm: Communicator, counts: Counts, room: int) -> list[str]:
     """The ranks that have more learners than there is `room` for: the system grants memory that it does not have."""
-    return [
+    warnings = [
         f"warning: rank {rank} has memory for about {fitting} of its {k} learners: use fewer, or learners=auto"
         for rank, (fitting, k) in enumerate(zip(comm.share(room), counts, strict=True))
         if fitting < k
     ]
+    return shortened(warnings, "ranks likewise")
 
 
 class Memory:

@@ -17,6 +17,7 @@ from mpibow.learn.local import arrays_of, kept_of
 from mpibow.sync.rule import caps
 from mpibow.system.sizes import in_words
 from mpibow.tune import Counts
+from mpibow.tune.words import LISTED
 
 from .changing import frozen_lines
 from .first_lines import data_lines
@@ -47,13 +48,14 @@ def describe_job(
     free: Sequence[int],
     choice: PipelineChoice = PipelineChoice("host", ""),  # noqa: B008
 ) -> str:
-    """Settings, data, the plan step by step, and the memory that a rank will take.
+    """Settings, data, the plan step by step, and the memory that a rank will take: LISTED ranks that have the least.
 
     `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
     `choice` is the way of reading data.
     """
     plan, ahead = job.training_plan(), job.device.memory.held(loading_of(job, choice, 1))
     sets, taken = {"train": job.train, **job.evaluated}, taken_by(job, plan)
+    scarce = sorted(range(len(counts)), key=lambda rank: free[rank] / counts[rank])
     return "\n".join(
         [
             dump(job.config).rstrip(),
@@ -73,7 +75,8 @@ def describe_job(
                 ],
             ),
             "",
-            *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in range(len(counts))),
+            *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in sorted(scarce[:LISTED])),
+            *[f"{len(scarce) - LISTED:,} other ranks have more memory for a learner"] * (len(scarce) > LISTED),
         ]
     )
 

@@ -17,7 +17,7 @@ from mpibow.sync.agreement import Agreement
 from mpibow.sync.distance import summed_up
 from mpibow.sync.engine import gain_of
 from mpibow.system.json_text import JsonObject
-from mpibow.tune import Decision, as_sum
+from mpibow.tune import Decision, as_sum, shortened
 
 from .callbacks import Callbacks
 from .evaluate import Evaluation
@@ -204,9 +204,10 @@ class Reporter:
     def tell(self, resets: Sequence[str] | None = None) -> None:
         """Prints the messages of all ranks: their `resets`, if given, and their damaged samples. Collective."""
         call = self._session.synchroniser.call
-        for texts in [] if resets is None else call(lambda comm: comm.share(resets)):
+        if resets is not None:
+            texts = [text for each in call(lambda comm: comm.share(resets)) for text in each]
             self.ledger.resets += len(texts)
-            for text in texts:
+            for text in shortened(texts, "learners likewise"):
                 self.note(text)
         for found in call(lambda comm: comm.share(self._session.loading.damaged())):
             self.damaged(found)
@@ -230,7 +231,8 @@ class Reporter:
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
         accuracy, chooser = ledger.chosen.get("accuracy"), job.chooser
         parts += [] if accuracy is None else [f"{chooser} accuracy {accuracy:.2%}"]
-        parts += [f"{speed:,.0f} images/s", f"learners {'+'.join(map(str, where.learners))} {where.execution}".rstrip()]
+        learners = as_sum(where.learners).replace(" ", "")
+        parts += [f"{speed:,.0f} images/s", f"learners {learners} {where.execution}".rstrip()]
         parts += [f"gain {gain:.2f}"] if gain != 1.0 else []
         end = job.config.stop.foreseen(
             where.iteration, where.position, job.train.count, samples=samples, speed=speed, seconds=seconds

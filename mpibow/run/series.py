@@ -12,7 +12,7 @@ import numpy as np
 from mpibow.errors import ConfigError, RecordError
 from mpibow.system.files import read_file
 from mpibow.system.json_text import JsonObject, parse_object
-from mpibow.tune.words import in_ranks
+from mpibow.tune.words import LISTED, in_ranks
 
 Event = JsonObject
 # Entries that are numbers or null; `position` is never null, `learners` is a list of numbers.
@@ -202,7 +202,7 @@ class View:
 
     def learners(self, *, together: bool = False) -> list[Curve]:
         """Learners by rank, to be drawn as steps; ranks that always had as many as each other are one curve, and so are
-        all of them `together`."""
+        all of them `together`. In place of more than LISTED curves there are two, the fewest and the most of a rank."""
         counted = [
             (x, event["learners"])
             for event in self.run.events
@@ -218,6 +218,10 @@ class View:
         for rank in range(ranks):
             history = tuple(float(counts[rank]) if rank < len(counts) else 0.0 for _, counts in counted)
             alike.setdefault(history, []).append(rank)
+        if len(alike) > LISTED:
+            ends = {"fewest": min, "most": max}
+            steps = list(zip(*alike, strict=True))
+            return [Curve(f"the {name} of a rank", times, [*map(end, steps)]) for name, end in ends.items()]
         every = "the rank" if ranks == 1 else f"each of {ranks} ranks"
         return [
             Curve(every if len(members) == ranks else in_ranks(members), times, list(history))

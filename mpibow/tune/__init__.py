@@ -27,7 +27,7 @@ from .decide import decide
 from .history import Cap, Counts, Decision, History, Window
 from .meter import Meter, Reading, enough
 from .tuner import Tuner, WindowSpan
-from .words import as_sum
+from .words import as_sum, shortened
 
 __all__ = [
     "Cap",
@@ -42,4 +42,5 @@ __all__ = [
     "as_sum",
     "decide",
     "enough",
+    "shortened",
 ]

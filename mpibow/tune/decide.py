@@ -6,7 +6,7 @@ from math import hypot
 from .history import Cap, Counts, Decision, History
 from .look import Look, Speed, fits, slowest
 from .tuner import Tuner
-from .words import as_sum, told
+from .words import as_sum, shortened, told
 
 REPEATS = 3  # windows of the same counts in a look
 
@@ -102,7 +102,7 @@ def _limits(room: Sequence[int | None], caps: Sequence[Cap]) -> Counts:
 def _reached(counts: Counts, room: Sequence[int | None], caps: Sequence[Cap]) -> list[str]:
     """The limits that keep a rank from more learners, in words."""
     full = [f"rank {rank} has memory for {k}" for rank, k in enumerate(counts) if k == room[rank]]
-    return full + [cap.why for cap in caps if cap.most == max(counts)]
+    return shortened(full, "ranks") + [cap.why for cap in caps if cap.most == max(counts)]
 
 
 def _settled(history: History, look: Look) -> str:

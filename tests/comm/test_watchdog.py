@@ -219,6 +219,22 @@ def test_the_first_rank_speaks_and_the_others_end_after_it(tmp_path: Path, monke
     assert ranks[1].said == []
 
 
+def test_of_many_ranks_those_that_the_others_wait_for_are_named(tmp_path: Path) -> None:
+    limits = Limits(iteration=30)
+    ranks = [Watched(limits, rank, 12, Signs("a", rank, tmp_path)) for rank in range(12)]
+    for each in ranks:
+        each.pulse.beat("iteration")
+        each.pulse.waiting = "barrier"
+    ranks[10].pulse.waiting = ""
+    for _ in range(31 + GRACE):
+        for each in ranks:
+            each.tick(1)
+    first, second, *_, last = ranks[0].said[1].splitlines()[1:-1]
+    assert first == f"  rank 10, process {os.getpid()}: in an iteration for 30 s"
+    assert second.startswith("  rank 0, ")
+    assert last == "... and 4 more ranks of this node"
+
+
 def test_a_silent_first_rank_is_spoken_for(tmp_path: Path) -> None:
     limits = Limits(iteration=30)
     ranks = [Watched(limits, rank, 2, Signs("a", rank, tmp_path)) for rank in range(2)]

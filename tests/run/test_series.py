@@ -187,6 +187,15 @@ def test_smoothed_values_lie_between_the_values(values: list[float], n: int):
 LINES = b'{"event": "start", "position": 0}\n{"event": "train", "position": 9, "loss": NaN}\n'
 
 
+def test_learners_of_many_ranks():
+    counts = list(range(1, 10))
+    run = run_of(event("start", 0, learners=counts), event("train", 10, elapsed=1.0, learners=counts[::-1]))
+    assert points(run, "learners") == {
+        "the fewest of a rank": [(0, 1), (10, 1)],
+        "the most of a rank": [(0, 9), (10, 9)],
+    }
+
+
 def test_a_line_that_is_still_being_written():
     """Cut at any byte: the lines that are whole are read."""
     whole = parse(LINES, Path("m"))
