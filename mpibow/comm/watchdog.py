@@ -15,7 +15,7 @@ from types import FrameType
 
 from mpibow.errors import EXIT_STALLED, CommunicationError
 from mpibow.system.process import state
-from mpibow.tune.words import LISTED, shortened
+from mpibow.tune.words import shortened
 
 from .pulse import Pulse, Sign, Signs
 
@@ -148,11 +148,9 @@ class Watchdog:
         )
 
     def _standing(self) -> list[str]:
-        """A line for each rank of this node, and one for the ranks out of sight."""
-        lines = []
-        waiting = {rank for rank, sign in self._seen.items() if sign.waiting and self._quiet.silent[rank] < GRACE}
-        late = waiting if len(self._seen) > LISTED else ()  # behind those that they wait for
-        for rank, sign in sorted(self._seen.items(), key=lambda each: (each[0] in late, each[0])):
+        """Lines for ranks of this node, those that others wait for first, and one for the ranks out of sight."""
+        lines, waiting = list[str](), list[str]()
+        for rank, sign in sorted(self._seen.items()):
             if sign.phase:
                 seconds, at = self._quiet.since[rank] * TICK, DOING[sign.phase]
                 waits = f", waits for the others in: {sign.waiting}" if sign.waiting else ""
@@ -160,8 +158,10 @@ class Watchdog:
                     waits = ", does not respond"
                     if state(sign.pid) == "T":
                         waits = f", was stopped by a signal: kill -CONT {sign.pid} continues it"
-                lines.append(f"  rank {rank}, process {sign.pid}: {at} for {seconds:g} s{waits}")
-        lines = shortened(lines, "ranks of this node")
+                (waiting if "others" in waits else lines).append(
+                    f"  rank {rank}, process {sign.pid}: {at} for {seconds:g} s{waits}"
+                )
+        lines = shortened(lines + waiting, "ranks of this node")
         here, ranks = [rank for rank, sign in self._seen.items() if sign.phase], self._pulse.ranks
         if ranks is not None and ranks[0] > ranks[1]:
             lines.append(f"  {ranks[0] - ranks[1]} rank(s) of other nodes: not visible from here; see their output")

@@ -93,10 +93,8 @@ class RecordSet(Measured):
 
     def labels(self) -> Array:
         """All labels (count,) int32, in the order of the samples; reads no image."""
-        shards = range(len(self.manifest.shards))
-        labels = np.concatenate(
-            [self.shard(number).labels.astype(np.int32) for number in shards]
-        )  # copies: no map stays
+        shards = map(self.shard, range(len(self.manifest.shards)))
+        labels = np.concatenate([shard.labels.astype(np.int32) for shard in shards])  # copies, so that no map stays
         return labels if self.rows is None else labels[self.rows]
 
     def strata(self) -> Array:
@@ -141,7 +139,7 @@ def open_records(directory: StrPath, most: int = OPEN) -> RecordSet:
     folder = Path(directory)
     manifest = load(folder)
     shards = manifest.shards
-    _allow_open_files(min(len(shards), most))
+    _allow_open_files(len(shards))
     shard = lru_cache(most)(lambda number: open_shard(folder, manifest, shards[number]))
     later = set(os.listdir(folder)) if len(shards) > most else set[str]()
     for number, each in enumerate(shards):
@@ -236,10 +234,8 @@ def write_records(
 
 
 def _allow_open_files(count: int) -> None:
-    """Lets the process have `count` more files open: before Python 3.13 a map keeps its file's descriptor."""
+    """Lets the process have as many files open as it may: before Python 3.13 a map keeps its file's descriptor."""
     if sys.version_info < (3, 13) and count > 64:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
-        if soft != resource.RLIM_INFINITY:
-            with suppress(OSError, ValueError):  # opening the files then raises the error
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(OSError, ValueError):  # opening the files then raises the error
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -59,17 +59,14 @@ def strata_of(data: Samples) -> Array:
 def held_out(strata: Array, fraction: float, seed: int, at_once: int = SORTED) -> Array:
     """Which samples (n,) are validation data: `fraction` of every class, to the nearest sample or the next to it.
 
-    Classes lie in a row, each in random order, and every 1/fraction-th sample of the row is taken. Of more samples than
-    `at_once`, that many at a time are put into random order.
+    Classes lie in a row, each in random order, and every 1/fraction-th sample of the row is taken; so of each `at_once`
+    samples of larger data.
     """
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, len(strata)])))
-    strata, held = strata - strata.min(), np.zeros(len(strata), bool)
-    counts = np.bincount(strata)
-    begins = np.cumsum(counts) - counts  # of each class's next sample in the row
+    held = np.zeros(len(strata), bool)
     for first in range(0, len(strata), at_once):
         part = strata[first : first + at_once]
-        order, counts = np.lexsort((random.random(len(part)), part)), np.bincount(part, minlength=len(begins))
-        row = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(len(part))
-        held[first + order] = np.floor((row + 1) * fraction + 0.5) > np.floor(row * fraction + 0.5)
-        begins += counts
+        row = np.lexsort((random.random(len(part)), part))
+        passed = np.floor(np.arange(len(row) + 1) * fraction + 0.5)
+        held[first + row[np.diff(passed) > 0]] = True
     return held

@@ -109,15 +109,14 @@ def _lack(session: Session, tuned: Decision) -> tuple[int, str] | None:
 
     execution = tuned.execution or session.coordinator.execution
     own = session.learners.bind_within(room, tuned.counts[session.rank], execution)
-    found = session.synchroniser.talk(((tuned.counts, tuned.execution), own))
-    for rank, (wanted, _) in enumerate(found):
-        if wanted != found[0][0]:
-            theirs, first = (f"{as_sum(counts)} {way}".strip() for counts, way in (wanted, found[0][0]))
+    found = session.synchroniser.talk((f"{as_sum(tuned.counts)} {tuned.execution}".strip(), tuned.counts, own))
+    for rank, (wanted, counts, _) in enumerate(found):
+        if (wanted, counts) != found[0][:2]:
             raise CommunicationError(
-                f"rank {rank}: decided on learners {theirs}, rank 0 on {first}, from the same times; start "
+                f"rank {rank}: decided on learners {wanted}, rank 0 on {found[0][0]}, from the same times; start "
                 "all ranks with the same Python and mpibow"
             )
-    return next(((rank, why) for rank, (_, why) in enumerate(found) if why is not None), None)
+    return next(((rank, why) for rank, (*_, why) in enumerate(found) if why is not None), None)
 
 
 def _switch_rule(session: Session) -> str:

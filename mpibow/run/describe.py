@@ -48,7 +48,7 @@ def describe_job(
     free: Sequence[int],
     choice: PipelineChoice = PipelineChoice("host", ""),  # noqa: B008
 ) -> str:
-    """Settings, data, the plan step by step, and the memory that a rank will take: LISTED ranks that have the least.
+    """Settings, data, the plan step by step, and the memory that ranks will take, those that have the least first.
 
     `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
     `choice` is the way of reading data.
@@ -75,8 +75,8 @@ def describe_job(
                 ],
             ),
             "",
-            *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in sorted(scarce[:LISTED])),
-            *[f"{len(scarce) - LISTED:,} other ranks have more memory for a learner"] * (len(scarce) > LISTED),
+            *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in scarce[:LISTED]),
+            *[f"... and {len(scarce) - LISTED:,} more ranks with more for each"] * (len(scarce) > LISTED),
         ]
     )
 

@@ -202,7 +202,7 @@ class View:
 
     def learners(self, *, together: bool = False) -> list[Curve]:
         """Learners by rank, to be drawn as steps; ranks that always had as many as each other are one curve, and so are
-        all of them `together`. In place of more than LISTED curves there are two, the fewest and the most of a rank."""
+        all of them `together`, or where there would be more than LISTED curves."""
         counted = [
             (x, event["learners"])
             for event in self.run.events
@@ -211,17 +211,13 @@ class View:
         if len(counted) < 2:  # one does not say for how long
             return []
         times = [x for x, _ in counted]
-        if together:
-            return [Curve("all ranks", times, [float(sum(counts)) for _, counts in counted])]
         ranks = max(len(counts) for _, counts in counted)
         alike: dict[tuple[float, ...], list[int]] = {}
         for rank in range(ranks):
             history = tuple(float(counts[rank]) if rank < len(counts) else 0.0 for _, counts in counted)
             alike.setdefault(history, []).append(rank)
-        if len(alike) > LISTED:
-            ends = {"fewest": min, "most": max}
-            steps = list(zip(*alike, strict=True))
-            return [Curve(f"the {name} of a rank", times, [*map(end, steps)]) for name, end in ends.items()]
+        if together or len(alike) > LISTED:
+            return [Curve("all ranks", times, [float(sum(counts)) for _, counts in counted])]
         every = "the rank" if ranks == 1 else f"each of {ranks} ranks"
         return [
             Curve(every if len(members) == ranks else in_ranks(members), times, list(history))

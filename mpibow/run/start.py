@@ -206,7 +206,7 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> JsonObject:
     """The entries that all checkpoints of a run share, to continue or evaluate it."""
     return {
         **identity(job, plan),
-        **({"needs": ["order"]} if version_of(job.train) > 1 else {}),
+        "needs": ["order"] * (version_of(job.train) > 1),
         "started": started(job.config, first),
         "rule_settings": plain(job.config.averaging),
         "config": dump(job.config),

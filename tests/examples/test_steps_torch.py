@@ -14,7 +14,7 @@ import mpibow as mb
 from mpibow.data.columns import open_table
 from mpibow.data.dataset import Array
 from mpibow.data.digits import write_digits
-from mpibow.data.order import permutation
+from mpibow.data.order import samples_at
 from mpibow.data.recordset import open_records
 from mpibow.data.sample_settings import TokenStream
 from mpibow.data.text import open_text
@@ -228,10 +228,10 @@ def train(module, case: Case) -> None:
     settings = dict(case.update)
     kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
     optimiser = kinds[settings.pop("name", "sgd")](module.parameters(), **settings)
-    count = len(case.x)
-    order = np.concatenate([permutation(count, SEED, epoch) for epoch in range(1 + STEPS * BATCH // count)])
     for step in range(STEPS):
-        rows = order[step * BATCH :][:BATCH]
+        rows = samples_at(step * BATCH, BATCH, len(case.x), SEED)[
+            1
+        ].copy()  # PyTorch warns of arrays that are read only
         optimiser.zero_grad()
         case.loss(module(case.x[rows]), case.y[rows]).backward()
         optimiser.step()

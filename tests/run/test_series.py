@@ -190,10 +190,7 @@ LINES = b'{"event": "start", "position": 0}\n{"event": "train", "position": 9, "
 def test_learners_of_many_ranks():
     counts = list(range(1, 10))
     run = run_of(event("start", 0, learners=counts), event("train", 10, elapsed=1.0, learners=counts[::-1]))
-    assert points(run, "learners") == {
-        "the fewest of a rank": [(0, 1), (10, 1)],
-        "the most of a rank": [(0, 9), (10, 9)],
-    }
+    assert points(run, "learners") == {"all ranks": [(0, 45), (10, 45)]}
 
 
 def test_a_line_that_is_still_being_written():
