@@ -50,7 +50,8 @@ def from_torch(
     `operators` are functions for ATen's operators by name, such as {"special_i0": bessel}, or for those of
     torch.library, {"my.bessel": bessel}: of the tensors and numbers of a call, such as mpibow.operator makes them.
 
-    `lengths` are shorter sequences that the net takes too: it is read anew for each, the examples' second axis cut.
+    `lengths` are shorter sequences that the net takes too: it is read anew for each, the examples' second axis cut,
+    and their integers (n,), such as the sequences' lengths, no larger.
 
     Raises ConfigError naming operators that mpibow lacks, each with its place in the module's source. Also raises it
     where outputs, running statistics or gradients of two samples differ from the module's. These are computed in
@@ -152,13 +153,17 @@ def _examples(torch: ModuleType, module: Module, given: Examples) -> dict[str, T
 
 
 def _cut(examples: dict[str, Tensor] | tuple[Tensor, ...], lengths: Sequence[int]) -> Iterator[Examples]:
-    """The examples with shorter sequences: those are the tensors whose second extent is the first such tensor's."""
+    """The examples with shorter sequences: those are the tensors whose second extent is the first such tensor's.
+
+    Integers of one axis may be the lengths of the sequences, and become no larger than the cut ones.
+    """
     tensors = [*examples.values()] if isinstance(examples, Mapping) else [*examples]
     whole = next((x.shape[1] for x in tensors if x.ndim > 1), 0)
     for length in lengths:
         if isinstance(length, bool) or not isinstance(length, int) or not 0 < length < whole:
             raise ConfigError(f"from_torch: lengths must be from 1 to {whole - 1}, below the example's, got {length}")
         cut = [x[:, :length] if x.ndim > 1 and x.shape[1] == whole else x for x in tensors]
+        cut = [x.clamp(max=length) if x.ndim == 1 and str(x.dtype).startswith("torch.int") else x for x in cut]
         yield dict(zip(examples, cut, strict=True)) if isinstance(examples, Mapping) else tuple(cut)
 
 

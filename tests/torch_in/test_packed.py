@@ -31,7 +31,7 @@ class States(nn.Sequential):
 def test_a_step_is_pytorchs(layer, tmp_path) -> None:
     module, x, lengths = States(layer).double(), torch.randn(4, 5, 3).double(), torch.tensor([3, 5, 1, 4])
     x[0, 3:] = torch.nan
-    net = mb.from_torch(module, (x, lengths))
+    net = mb.from_torch(module, (x, lengths), lengths=(3,))
     assert type(rnn.pack_padded_sequence(x, lengths, True, False)) is rnn.PackedSequence
     data = {"x": x.numpy(), "lengths": lengths.int().numpy()}
     fitted = mb.fit(
