@@ -27,6 +27,7 @@ arguments=(launch/digits.yaml)   # EDIT: the file, and key=value ...
 export PATH="$PWD/.venv/bin:$PATH" # EDIT: where python finds mpibow
 
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # a learner is one thread
+environment=(-x PATH -x OMP_NUM_THREADS -x OPENBLAS_NUM_THREADS) # for other nodes: ssh passes no variables on
 
 # The same name each time, so that `--resume auto` finds what the job has saved.
 run=("${arguments[@]}" "name=job-$LSB_JOBID")
@@ -58,14 +59,14 @@ fi
 # EDIT: STAGE=data/imagenet copies it to every node's own disk first, below STAGE_TO, and trains from there.
 if [ -n "${STAGE:-}" ]; then
     scratch=${STAGE_TO:-/tmp}/mpibow-$LSB_JOBID
-    each=(mpirun --hostfile "$hosts" --map-by ppr:1:node)
+    each=(mpirun --hostfile "$hosts" --map-by ppr:1:node "${environment[@]}")
     trap '"${each[@]}" launch/stage.sh remove "$scratch"; rm -f ${made:+"$made"}' EXIT
     "${each[@]}" launch/stage.sh copy "$STAGE" "$scratch" || exit 1
     train+=("data.train=$scratch/train" "data.test=$scratch/test")
 fi
 
 # --bind-to none: Open MPI would put all learners of a rank on one core.
-mpirun -np "$LSB_DJOB_NUMPROC" --hostfile "$hosts" --bind-to none "${train[@]}" &
+mpirun -np "$LSB_DJOB_NUMPROC" --hostfile "$hosts" --bind-to none "${environment[@]}" "${train[@]}" &
 step=$!
 if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
 

@@ -24,6 +24,7 @@ arguments=("$config")            # EDIT: and key=value ...
 export PATH="$PWD/.venv/bin:$PATH" # EDIT: where python finds mpibow
 
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # a learner is one thread
+environment=(-x PATH -x OMP_NUM_THREADS -x OPENBLAS_NUM_THREADS) # for other nodes: ssh passes no variables on
 
 # The same name each time, so that `--resume auto` finds what the job has saved; a resubmitted job is given it.
 name=${run:-job-${PBS_JOBID%%.*}}
@@ -55,7 +56,7 @@ fi
 # EDIT: STAGE=data/imagenet copies it to every node's own disk first, below STAGE_TO, and trains from there.
 if [ -n "${STAGE:-}" ]; then
     scratch=${STAGE_TO:-/tmp}/mpibow-$name
-    each=(mpirun --hostfile "$PBS_NODEFILE" --map-by ppr:1:node)
+    each=(mpirun --hostfile "$PBS_NODEFILE" --map-by ppr:1:node "${environment[@]}")
     trap '"${each[@]}" launch/stage.sh remove "$scratch"' EXIT
     "${each[@]}" launch/stage.sh copy "$STAGE" "$scratch" || exit 1
     train+=("data.train=$scratch/train" "data.test=$scratch/test")
@@ -66,7 +67,7 @@ fi
 # a rank on one core.
 ranks=$(grep -c . "$PBS_NODEFILE")
 timeout --foreground --preserve-status --kill-after=90 --signal=USR1 "$seconds" \
-    mpirun -np "$ranks" --hostfile "$PBS_NODEFILE" --bind-to none "${train[@]}" &
+    mpirun -np "$ranks" --hostfile "$PBS_NODEFILE" --bind-to none "${environment[@]}" "${train[@]}" &
 step=$!
 if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
 

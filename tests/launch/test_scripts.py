@@ -25,6 +25,7 @@ JOBS = {  # script: the scheduler's variables; {node} is a file with a line for 
     "lsf.sh": {"LSB_JOBID": "77", "LSB_DJOB_NUMPROC": "4", "LSB_DJOB_HOSTFILE": "{nodes}"},
 }
 LAUNCHER = {"slurm.sbatch": "srun", "pbs.sh": "mpirun", "lsf.sh": "mpirun"}
+ENVIRONMENT = "-x PATH -x OMP_NUM_THREADS -x OPENBLAS_NUM_THREADS"
 QUEUE_AGAIN = {
     "slurm.sbatch": ["scontrol requeue 77"],
     "pbs.sh": ["qrerun 77[3].head.site"],
@@ -217,7 +218,7 @@ def test_slurm_refuses_another_launcher(site: Site):
 def test_the_command_of_lsf(site: Site):
     assert site.run("lsf.sh")[0] == 0
     train = "python -m mpibow.train launch/digits.yaml name=job-77 --resume auto"
-    assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {train}"]
+    assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {ENVIRONMENT} {train}"]
 
 
 def test_lsf_without_a_list_of_hosts_has_one_made(site: Site):
@@ -239,7 +240,7 @@ def test_lsf_without_any_hosts_is_refused(site: Site):
 def test_the_command_of_pbs(site: Site):
     assert site.run("pbs.sh", config="launch/lenet-mnist.yaml")[0] == 0
     train = "python -m mpibow.train launch/lenet-mnist.yaml name=job-77-3- --resume auto"
-    assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {train}"]
+    assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {ENVIRONMENT} {train}"]
 
 
 @pytest.mark.parametrize(
