@@ -35,12 +35,28 @@ def in_parts(
         written = least(2, ready())
         while to_come and to_come[0][0] < written and len(under_way) < UNDER_WAY:
             under_way.append(to_come.popleft())
-        for _, piece in under_way:
-            next(piece, OVER)
-        while under_way and next(under_way[0][1], OVER) is OVER:
+        ended = [next(piece, OVER) is OVER for _, piece in under_way]  # those that have, stay so
+        while under_way and ended.pop(0):
             under_way.popleft()
         rest = under_way or to_come
         yield least(3, min(rest[0][0] if rest else len(parts), written))
+
+
+def narrowed(array: Array) -> Array:
+    """float32 (n,) as the nearest bfloat16, of two the even one: uint16, the upper halves. NaN stays NaN."""
+    bits = array.view(np.uint32)
+    nearest = bits >> 16
+    nearest &= 1
+    nearest += bits
+    nearest += 0x7FFF
+    nearest[np.isnan(array)] = 0x7FC00000
+    nearest >>= 16
+    return nearest.astype(np.uint16)
+
+
+def widened(array: Array) -> Array:
+    """What `narrowed` gave as float32; any other array as it is."""
+    return (array.astype(np.uint32) << 16).view(np.float32) if array.dtype == np.uint16 else array
 
 
 class Across:
@@ -54,30 +70,34 @@ class Across:
         self._others = [other for other in range(len(peers)) if other != node]
         self._are_over: Callable[[list[Any]], bool] = mpi.Request.Testall
 
-    def pieces(self, rows: Array) -> Iterator[Iterator[None]]:
+    def pieces(self, rows: Array, narrow: bool = False) -> Iterator[Iterator[None]]:
         """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n); all nodes work on
-        them in this order."""
+        them in this order. `narrow`: nodes send each other float32 as bfloat16, and add it up in float32."""
         for start in range(0, rows.shape[1], self._piece):
-            yield self._add_up(rows[:, start : start + self._piece], 2 * next(self._numbers))
+            yield self._add_up(rows[:, start : start + self._piece], 2 * next(self._numbers), narrow)
 
-    def _add_up(self, rows: Array, tag: int) -> Iterator[None]:
+    def _add_up(self, rows: Array, tag: int, narrow: bool) -> Iterator[None]:
         """One piece; yields while it waits for messages. Each node adds up a part of it, and sends that to the others.
 
         The order is fixed: the sum of the first node, plus that of the second, and so on.
         """
         nodes, size = self.nodes, rows.shape[1]
-        total = add_rows(rows)
+        sums = add_rows(rows)
+        sent = narrowed(sums) if narrow else sums
         whole = nodes == 2 or size <= ONE_ROUND  # of two nodes both send as many bytes either way
         parts = [slice(size) if whole else slice(size * i // nodes, size * (i + 1) // nodes) for i in range(nodes)]
-        mine = total[parts[self._node]]
+        mine = sent[parts[self._node]]
         terms = [mine if node == self._node else np.empty_like(mine) for node in range(nodes)]
-        yield from self.swap(terms, [total[part] for part in parts], tag)
+        yield from self.swap(terms, [sent[part] for part in parts], tag)
+        total = widened(terms[0])
         for term in terms[1:]:
-            terms[0] += term
-        mine[:] = terms[0]
+            total += widened(term)
+        mine[:] = narrowed(total) if narrow else total
         if not whole:
-            yield from self.swap([total[part] for part in parts], [mine] * nodes, tag + 1)
-        rows[1:] = total
+            yield from self.swap([sent[part] for part in parts], [mine] * nodes, tag + 1)
+        if narrow:
+            sums[:] = widened(sent)
+        rows[1:] = sums
 
     def swap(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Iterator[None]:
         """Exchanges arrays with the other nodes, by node."""

@@ -14,6 +14,7 @@ from mpibow.tune.words import in_ranks
 from .pulse import Pulse
 
 T = TypeVar("T")
+EXACT = 8  # last elements of an array from `zeros` that are never rounded: numbers beside the sums
 POLL = 1e-4  # seconds between looks at what another thread writes
 
 
@@ -33,6 +34,7 @@ class Communicator(Protocol):
         ...
 
     local_size: int
+    narrow: bool  # whether nodes send each other bfloat16 of float32 arrays from `zeros`
 
     @property
     def pulse(self) -> Pulse:
@@ -94,6 +96,8 @@ class Call(Protocol):
 
 class InPlace:
     """Communicators whose summed arrays lie in the rank's own memory."""
+
+    narrow = False
 
     def zeros(self, size: int, dtype: str) -> Array:
         return zeros(size, dtype)

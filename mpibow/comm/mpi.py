@@ -6,6 +6,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from mmap import mmap
 from typing import TypeVar
 
 import numpy as np
@@ -107,22 +108,24 @@ class Mpi(InPlace):
 
     def zeros(self, size: int, dtype: str) -> Array:
         shared = self._open_shared(size, dtype)
+        if shared is None and self.narrow and self._scratch is None:  # a rank that is its node's only one
+            shared = SharedRows(mmap(-1, size * np.dtype(dtype).itemsize), 0, 1, size, dtype)
         return super().zeros(size, dtype) if shared is None else np.asarray(shared)
 
     def sum(self, array: Array) -> Array:
         shared = self._shared_rows(array)
-        if shared is None or self.size > DIRECT:
+        if shared is None or len(shared.rows) < self.size or self.size > DIRECT:
             return super().sum(array)
-        called, rows = shared.find(array)
+        called, rows, _ = shared.find(array)
         with self._call(called):
             pass
         return rows
 
     def allreduce(self, array: Array, stream: object = None) -> None:
         if (shared := self._shared_rows(array)) is not None:
-            called, rows = shared.find(array)
+            called, rows, rough = shared.find(array)
             with self._call(called):
-                self._add_up(rows[:, : array.size])
+                self._add_up(rows[:, : array.size], rough)
             return
         whole = flat(array)
         with self._call(describe("all-reduce", array)):
@@ -138,14 +141,17 @@ class Mpi(InPlace):
         self, array: Array, parts: Sequence[Sequence[slice]], ready: Callable[[], int], done: Callable[[int], object]
     ) -> None:
         shared, board = self._shared_rows(array), None
-        rows = flat(array).reshape(1, -1) if shared is None else shared.find(array)[1]
+        _, rows, rough = ("", flat(array).reshape(1, -1), 0) if shared is None else shared.find(array)
         if len(rows) > 1 or self._scratch is not None:
             if shared is None or not isinstance(self._here, ByBoard):
                 super().allreduce_in_parts(array, parts, ready, done)
                 return
             board = self._here
         with self._call(describe(f"all-reduce in {len(parts)} parts", array)):
-            pieces = [[piece for span in part for piece in self._pieces(rows[:, span])] for part in parts]
+            pieces = [
+                [piece for span in part for piece in self._pieces(rows[:, span], max(rough - span.start, 0))]
+                for part in parts
+            ]
             steps, over = in_parts(pieces, ready, board), 0
 
             def goes_on() -> bool:
@@ -202,7 +208,7 @@ class Mpi(InPlace):
         return open_shared(self, self._leader, size, dtype) if self.shared_memory else None
 
     def _shared_rows(self, array: Array) -> SharedRows | None:
-        return rows_of(array) if self.shared_memory else None
+        return rows_of(array) if self.shared_memory or self.narrow else None
 
     def _add_up_by(self, rows: Array, whole: Array) -> None:
         """Adds up `whole` of all ranks by way of their `rows`, part after part."""
@@ -215,23 +221,25 @@ class Mpi(InPlace):
             self._add_up(rows[:, : part.size])
             part[:] = row
 
-    def _add_up(self, rows: Array) -> None:
+    def _add_up(self, rows: Array, rough: int = 0) -> None:
         """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written."""
-        steps = in_parts([list(self._pieces(rows))], lambda: 1)
+        steps = in_parts([list(self._pieces(rows, rough))], lambda: 1)
         self._finish(lambda: next(steps) == 1, SHORTEST_SLEEP)
         if len(rows) > 1:
             self._meet_here()
 
-    def _pieces(self, rows: Array) -> Iterator[Iterator[None]]:
-        """The pieces of this rank's share of the sums of `rows`."""
-        size, share, shares = rows.shape[1], self._share, self._shares
-        if share >= shares:  # ranks beyond those of the smallest node leave it to the others
-            return
-        part = rows[:, size * share // shares : size * (share + 1) // shares]
-        if self._across is None:
-            yield add_up(part)
-        else:
-            yield from self._across.pieces(part)
+    def _pieces(self, rows: Array, rough: int) -> Iterator[Iterator[None]]:
+        """The pieces of this rank's share of the sums of `rows`; the first `rough` elements may be rounded."""
+        rough *= self.narrow
+        for each, narrow in ((rows[:, :rough], True), (rows[:, rough:], False)):
+            size, share, shares = each.shape[1], self._share, self._shares
+            part = each[:, size * share // shares : size * (share + 1) // shares]
+            if share >= shares:  # ranks beyond those of the smallest node leave it to the others
+                continue
+            if self._across is None:
+                yield add_up(part)
+            else:
+                yield from self._across.pieces(part, narrow)
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:

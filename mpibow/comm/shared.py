@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .communicator import Array, Communicator
+from .communicator import EXACT, Array, Communicator
 
 FOLDER = "/dev/shm"
 BLOCK = 16384  # elements that are summed while they are in a core's cache
@@ -28,6 +28,7 @@ class SharedRows:
         self.rows: Array = np.frombuffer(mapping, dtype).reshape(ranks, -1)  # (ranks, size and padding)
         self._own = self.rows[rank, :size]
         self._start: int = self._own.ctypes.data
+        self._rough = size - EXACT if dtype == "float32" else 0
         self._called = f"sum of {size} {self.rows.dtype} in shared memory"  # found once: it costs more than the meeting
 
     @property
@@ -35,13 +36,15 @@ class SharedRows:
         """NumPy's: this rank's row."""
         return dict(self._own.__array_interface__)
 
-    def find(self, array: Array) -> tuple[str, Array]:
-        """For this rank's row or a part of it: their sum in words that are equal on all ranks, and all ranks' rows."""
+    def find(self, array: Array) -> tuple[str, Array, int]:
+        """For this rank's row or a part of it: their sum in words that are equal on all ranks, all ranks' rows, and how
+        many elements of them may be sent as bfloat16."""
         if array.size == self._own.size:
-            return self._called, self.rows
+            return self._called, self.rows, self._rough
         begin = (array.ctypes.data - self._start) // array.itemsize
         part = slice(begin, begin + array.size)
-        return f"sum of {array.size} {array.dtype} from {begin} in shared memory", self.rows[:, part]
+        called = f"sum of {array.size} {array.dtype} from {begin} in shared memory"
+        return called, self.rows[:, part], max(self._rough - begin, 0)
 
 
 def rows_of(array: Array) -> SharedRows | None:

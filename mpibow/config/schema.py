@@ -190,6 +190,10 @@ class Config:
         "parts of an exchange: what the backward pass has ended is sent while the rest is computed; the bits are those "
         "of 1; auto measures, between nodes; it is 1 within a node and on GPUs",
     ] = "auto"
+    wire: Annotated[
+        Literal["float32", "bf16"],
+        "what nodes send each other in sums of float32 on CPUs; bf16: half the bytes, rounded, added up in float32",
+    ] = "float32"
     prefetch: Annotated[Auto | Count, "iterations to read data ahead; auto is 2, for encoded images more"] = "auto"
     on_nan: Annotated[
         Literal["stop", "reset"], "on a loss or gradient that is not finite: stop the run, or reset the replica"

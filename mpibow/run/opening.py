@@ -99,6 +99,9 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     comm.pulse.limits = config.limits
     stack.callback(comm.pulse.beat, "start")  # the last iteration is over
     plan = job.training_plan()
+    comm.narrow = config.wire == "bf16"
+    if comm.narrow and (device.enqueues or plan.weight_dtype != "float32"):
+        raise ConfigError("wire: bf16 rounds sums of float32 on CPUs alone; leave it out")
     loading = choose_loading(job, comm)
     carrier, way = device.transport(job, comm, stack)
     # The room for learners, before any is taken

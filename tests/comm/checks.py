@@ -15,7 +15,7 @@ import pytest
 
 from mpibow.comm import Communicator, checksum
 from mpibow.comm import shared as shared_memory
-from mpibow.comm.communicator import Array
+from mpibow.comm.communicator import EXACT, Array
 from mpibow.comm.shared import ByMessages, rows_of
 from mpibow.errors import CommunicationError
 
@@ -123,6 +123,35 @@ def sums_parts_as_they_are_written(comm: Communicator) -> None:
             assert np.array_equal(whole[length:], expected)
 
 
+def rounds_what_nodes_send_if_asked(comm: Communicator) -> None:
+    length = 300_000
+    mine = random_of(comm.rank, 1, length)
+    mine[7] = np.nan if comm.rank == comm.size - 1 else 1.0
+    exact = np.sum([np.abs(random_of(rank, 1, length)) for rank in range(comm.size)], axis=0)
+    comm.narrow, sums = True, list[Array]()
+    for cuts in ((0, length), (0, 3, 70_000, 70_001, length - 3, length)):
+        whole = comm.zeros(length, "float32")
+        whole[:] = mine
+        parts = [[slice(a, b)] for a, b in pairwise(cuts)]
+        comm.allreduce_in_parts(whole, parts, lambda parts=parts: len(parts), lambda i: None)
+        sums.append(whole.copy())
+        whole[:] = mine
+        for (part,) in parts:
+            comm.allreduce(whole[part])
+        sums.append(whole.copy())
+    comm.narrow = False
+    comm.allreduce(mine)
+    assert np.isnan(sums[0][7])
+    for each in sums:
+        assert each.tobytes() == sums[0].tobytes()
+    assert len(set(comm.share(checksum(sums[0])))) == 1
+    assert np.array_equal(sums[0][-EXACT:], mine[-EXACT:])
+    off = np.nanmax(np.abs(sums[0] - mine) / exact)
+    assert off < 2.0**-7
+    apart = comm.local_size < comm.size or (comm.size > 1 and not getattr(comm, "shared_memory", True))
+    assert (off > 0) == apart
+
+
 def random_of(rank: int, turn: int, length: int) -> Array:
     """Small multiples of 2^-8: every order of adding them up gives the same bits."""
     return np.random.default_rng([rank, turn]).integers(-1000, 1000, length) / 256
@@ -213,7 +242,7 @@ def names_calls_that_differ(comm: Communicator) -> None:
         return
     with pytest.raises(CommunicationError) as caught:
         comm.allreduce(np.ones(3 + (comm.rank == 1), np.float32))
-    others = {2: "rank 0", 3: "ranks 0, 2", 4: "ranks 0, 2 to 3"}[comm.size]
+    others = {2: "rank 0", 3: "ranks 0, 2"}.get(comm.size, f"ranks 0, 2 to {comm.size - 1}")
     said = f"{others} all-reduce of 3 float32; rank 1 all-reduce of 4 float32"
     assert str(caught.value) == f"the ranks make different calls: {said}"
 
@@ -226,6 +255,7 @@ CHECKS = (
     sums_in_place_what_zeros_gave,
     sums_a_part_of_what_zeros_gave,
     sums_parts_as_they_are_written,
+    rounds_what_nodes_send_if_asked,
     broadcasts_from_every_root,
     shares_objects_by_rank,
     keeps_what_others_share_apart,
