@@ -17,7 +17,7 @@ COUNT = 100_003  # no multiple of anything
 
 
 def check(way, cupy) -> None:
-    """Sums of device arrays, also beside other work, and of host arrays."""
+    """Sums and broadcasts of device arrays, also beside other work, and of host arrays."""
     everyone = [np.random.default_rng(rank).standard_normal(COUNT).astype(np.float32) for rank in range(way.size)]
     sums = []
     for _ in range(2):
@@ -27,6 +27,11 @@ def check(way, cupy) -> None:
         sums.append(cupy.asnumpy(array))
     np.testing.assert_allclose(sums[0], np.sum(everyone, axis=0, dtype=np.float64), rtol=1e-5, atol=1e-4)
     assert len({bits for values in way.share([checksum(array) for array in sums]) for bits in values}) == 1
+    for root in range(way.size):
+        array = cupy.full((7, 3), 10.0 + way.rank, cupy.float32)
+        cupy.cuda.runtime.deviceSynchronize()
+        way.broadcast(array, root)
+        assert (cupy.asnumpy(array) == 10.0 + root).all()
     host = np.full(5, 1.0 + way.rank)
     way.allreduce(host)
     assert (host == sum(range(1, way.size + 1))).all()

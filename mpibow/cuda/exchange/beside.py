@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mpibow.comm.communicator import Array, Communicator, InPlace
+from mpibow.comm.communicator import Communicator, InPlace
 from mpibow.cuda.device.cupy_driver import Stream
 
 
@@ -13,10 +13,6 @@ class Beside(InPlace):
         self._host, self.stream, self.pulse = host, stream, host.pulse
         self.rank, self.size, self.any_thread = host.rank, host.size, host.any_thread
         self.local_rank, self.local_size = host.local_rank, host.local_size
-
-    def broadcast(self, array: Array, root: int = 0, stream: object = None) -> None:
-        """Of host arrays."""
-        self._host.broadcast(array, root)
 
     def barrier(self) -> None:
         self._host.barrier()

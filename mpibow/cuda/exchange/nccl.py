@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import ModuleType
 from typing import NoReturn
 
@@ -36,16 +37,12 @@ class Nccl(Beside):
     def allreduce(self, array: PlanArray, stream: Stream | None = None) -> None:
         if isinstance(array, np.ndarray):
             return self._host.allreduce(array)
-        what, on = describe("all-reduce", array), stream or self.stream
-        if self._failed:
-            raise CommunicationError(f"{what}: an earlier call has failed: {self._failed}")
-        self._agree(what)
-        try:
-            self._ring.allreduce(_address(array), array.size, on.pointer)
-        except CommunicationError as error:
-            self._give_up(f"{what}: {error}")
-        if stream is None:
-            self.wait(on.record(), what)
+        self._issue("all-reduce", self._ring.allreduce, stream, array)
+
+    def broadcast(self, array: PlanArray, root: int = 0, stream: Stream | None = None) -> None:
+        if isinstance(array, np.ndarray):
+            return self._host.broadcast(array, root)
+        self._issue(f"broadcast from rank {root}", self._ring.broadcast, stream, array, root)
 
     def wait(self, event: Event, what: str = "all-reduce") -> None:
         """Sleeps until `event` has come. Raises CommunicationError if NCCL or the GPU reports an error, or nothing for
@@ -75,6 +72,18 @@ class Nccl(Beside):
         elif not self._failed:
             self._ring.close()
 
+    def _issue(self, name: str, call: Callable[..., None], stream: Stream | None, array: PlanArray, *root: int) -> None:
+        what, on = describe(name, array), stream or self.stream
+        if self._failed:
+            raise CommunicationError(f"{what}: an earlier call has failed: {self._failed}")
+        self._agree(what)
+        try:
+            call(_address(array), array.size, *root, on.pointer)
+        except CommunicationError as error:
+            self._give_up(f"{what}: {error}")
+        if stream is None:
+            self.wait(on.record(), what)
+
     def _agree(self, what: str) -> None:
         """Compares the ranks' calls, each call only the first time that it is made: NCCL hangs, or adds up the wrong
         memory, if they differ."""
@@ -100,7 +109,7 @@ class CupyRing:
     """NCCL's calls on one communicator, through CuPy. They enqueue on the CUDA stream at the address `stream`."""
 
     def __init__(self, nccl: ModuleType, size: int, identity: object, rank: int) -> None:
-        self._nccl = nccl
+        self._nccl, self._type = nccl, nccl.NCCL_FLOAT32
         try:
             self._comm = nccl.NcclCommunicator(size, identity, rank)
         except nccl.NcclError as error:
@@ -110,10 +119,10 @@ class CupyRing:
             ) from None
 
     def allreduce(self, address: int, count: int, stream: int) -> None:
-        try:
-            self._comm.allReduce(address, address, count, self._nccl.NCCL_FLOAT32, self._nccl.NCCL_SUM, stream)
-        except self._nccl.NcclError as error:
-            raise CommunicationError(f"NCCL error: {error}") from None
+        self._call(self._comm.allReduce, address, address, count, self._type, self._nccl.NCCL_SUM, stream)
+
+    def broadcast(self, address: int, count: int, root: int, stream: int) -> None:
+        self._call(self._comm.broadcast, address, address, count, self._type, root, stream)
 
     def problem(self) -> str:
         """The error meanwhile on any rank; '' if there is none. Does not wait."""
@@ -129,6 +138,12 @@ class CupyRing:
 
     def close(self) -> None:
         self._comm.destroy()
+
+    def _call(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except self._nccl.NcclError as error:
+            raise CommunicationError(f"NCCL error: {error}") from None
 
 
 def load_nccl() -> ModuleType:

@@ -62,12 +62,18 @@ class Direct(Beside):
     """Device arrays handed to an MPI library that takes them: only after the probe has shown that it does."""
 
     def allreduce(self, array: PlanArray, stream: Stream | None = None) -> None:
-        if not isinstance(array, np.ndarray):
-            (stream or self.stream).synchronise()  # MPI does not follow streams
-        self._host.allreduce(flat(array))
+        self._through(array, stream, self._host.allreduce)
+
+    def broadcast(self, array: PlanArray, root: int = 0, stream: Stream | None = None) -> None:
+        self._through(array, stream, lambda buffer: self._host.broadcast(buffer, root))
 
     def wait(self, event: Event, what: str = "all-reduce") -> None:
         event.synchronise()
+
+    def _through(self, array: PlanArray, stream: Stream | None, call: Callable[[Array], None]) -> None:
+        if not isinstance(array, np.ndarray):
+            (stream or self.stream).synchronise()  # MPI does not follow streams
+        call(flat(array))
 
 
 class Staged(Direct):
@@ -84,15 +90,15 @@ class Staged(Direct):
         super().__init__(host, stream)
         self._pinned, self._copy, self._buffer = pinned, copy, np.zeros(0, np.uint8)
 
-    def allreduce(self, array: PlanArray, stream: Stream | None = None) -> None:
+    def _through(self, array: PlanArray, stream: Stream | None, call: Callable[[Array], None]) -> None:
         if isinstance(array, np.ndarray):
-            return self._host.allreduce(array)
+            return call(array)
         on = stream or self.stream
         if self._buffer.nbytes < array.nbytes:
             self._buffer = self._pinned(array.nbytes)
         buffer = self._buffer[: array.nbytes].view(array.dtype)
         self._copy(buffer, array, on)
         on.synchronise()  # MPI reads it now
-        self._host.allreduce(buffer)
+        call(buffer)
         self._copy(array, buffer, on)
         on.synchronise()  # the buffer may be written again

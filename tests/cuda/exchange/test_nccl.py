@@ -26,6 +26,9 @@ class FakeRing(CupyRing):
             raise CommunicationError(self._raises)
         self.log.append(("all-reduce", address, count, stream))
 
+    def broadcast(self, address: int, count: int, root: int, stream: int) -> None:
+        self.log.append(("broadcast", address, count, root, stream))
+
     def problem(self) -> str:
         self._asked += 1
         return self._wrong if self._asked > 1 else ""
@@ -83,7 +86,8 @@ def test_on_a_stream_of_the_callers_nothing_waits():
     log = []
     nccl, mine, own = opened(log), array(), FakeStream("own", log, pointer=7)
     nccl.allreduce(mine, own)
-    assert log == [("all-reduce", mine.ptr, 5, 7)]
+    nccl.broadcast(mine, 1, own)
+    assert log == [("all-reduce", mine.ptr, 5, 7), ("broadcast", mine.ptr, 5, 1, 7)]
 
 
 def test_without_a_stream_it_is_over_on_return():
@@ -129,7 +133,8 @@ def test_calls_are_compared_the_first_time_only():
     for _ in range(3):
         nccl.allreduce(mine, nccl.stream)
     nccl.allreduce(array(6), nccl.stream)
-    assert shared == ["all-reduce of 5 float32", "all-reduce of 6 float32"]
+    nccl.broadcast(mine, 0, nccl.stream)
+    assert shared == ["all-reduce of 5 float32", "all-reduce of 6 float32", "broadcast from rank 0 of 5 float32"]
 
 
 def test_an_error_of_nccl_while_it_is_waited_for():
@@ -182,8 +187,8 @@ def test_a_call_that_nccl_refuses():
 
 def test_an_array_with_gaps():
     nccl = opened([])
-    with pytest.raises(AssertionError, match=r"communication needs a contiguous array, got strides \(16,\)"):
-        nccl.allreduce(HostArray(np.zeros(8)[::2]), nccl.stream)
+    with pytest.raises(AssertionError, match=r"communication needs a contiguous array, got strides \(8,\)"):
+        nccl.allreduce(HostArray(np.zeros(8, np.float32)[::2]), nccl.stream)
 
 
 def test_ends():
@@ -218,6 +223,7 @@ class FakeNccl:
         self.log.append(("open", size, identity, rank))
         return SimpleNamespace(
             allReduce=lambda *a: self.log.append(("allReduce", *a)),
+            broadcast=lambda *a: self.log.append(("broadcast", *a)),
             check_async_error=self.check,
             abort=lambda: self.log.append(("abort",)),
             destroy=lambda: self.log.append(("destroy",)),
@@ -256,11 +262,13 @@ def test_the_ring_of_cupy():
     module = FakeNccl()
     ring = CupyRing(module, 2, b"identity", 1)
     ring.allreduce(512, 10, 99)
+    ring.broadcast(512, 10, 1, 99)
     assert ring.problem() == ""
     ring.abort()
     ring.close()
     assert module.log == [
-        ("open", 2, b"identity", 1), ("allReduce", 512, 512, 10, 7, 0, 99), ("abort",), ("destroy",),
+        ("open", 2, b"identity", 1), ("allReduce", 512, 512, 10, 7, 0, 99), ("broadcast", 512, 512, 10, 7, 1, 99),
+        ("abort",), ("destroy",),
     ]  # fmt: skip
     module.late = "NCCL_ERROR_SYSTEM_ERROR: unhandled system error"
     assert ring.problem() == "NCCL_ERROR_SYSTEM_ERROR: unhandled system error"

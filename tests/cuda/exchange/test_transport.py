@@ -44,11 +44,11 @@ def test_the_buffer_grows_and_is_used_again():
     assert [entry for entry in driver.log if entry[0] == "pin"] == [("pin", 24), ("pin", 40)]
 
 
-def test_the_host_s_own():
+def test_broadcasts_and_the_host_s_own():
     def body(comm: Communicator) -> tuple[list[float], float, list[int]]:
         way = staged(comm, FakeDriver())
-        sent, host = np.full(2, float(comm.rank)), np.full(2, float(comm.rank))
-        way.broadcast(sent, 1)
+        device, host = HostArray(np.full(2, float(comm.rank))), np.full(2, float(comm.rank))
+        way.broadcast(device, 1)
         way.allreduce(host)
         way.barrier()
         assert (way.rank, way.size, way.local_rank, way.local_size, way.any_thread) == (
@@ -58,7 +58,7 @@ def test_the_host_s_own():
             2,
             True,
         )
-        return sent.tolist(), host[0], way.share(comm.rank)
+        return device.array.tolist(), host[0], way.share(comm.rank)
 
     assert on_threads(2, body) == [([1.0, 1.0], 1.0, [0, 1])] * 2
 
