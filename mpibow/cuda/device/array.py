@@ -53,7 +53,7 @@ class DeviceArray:
         }
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self._there)
 
     def __getitem__(self, key: int | slice | tuple[int | slice, ...]) -> DeviceArray:
         keys = key if isinstance(key, tuple) else (key,)
@@ -62,7 +62,7 @@ class DeviceArray:
     def view(self, dtype: npt.DTypeLike) -> DeviceArray:
         return DeviceArray(self.owner, self._there.view(dtype))
 
-    def reshape(self, *shape: int | Shape) -> DeviceArray:
+    def reshape(self, *shape: Any) -> DeviceArray:
         assert self.c_contiguous, (self.shape, self.strides)  # else NumPy would copy it
         return DeviceArray(self.owner, self._there.reshape(*shape))
 

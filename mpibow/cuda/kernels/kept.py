@@ -68,7 +68,7 @@ class Folder:
     def read(self, spec: Spec) -> Made | None:
         """The plan of `spec`, None where there is none that is whole and made for just this: then make it again."""
         found, blob = read_code(self.file_of(spec))
-        made = Made(blob, *map(found.get, ("engine", "workspace", "seconds")))
+        made = Made(blob, found.get("engine", ""), found.get("workspace", 0), found.get("seconds"))
         return made if found == self._head(spec, made) else None  # it may be of another version of this format
 
     def write(self, spec: Spec, made: Made) -> None:
