@@ -26,7 +26,12 @@ MISFIT = object()
 Function = Callable[..., object]
 
 
-@cache  # as others below: most of the time that a config takes
+def once(function: Callable[[object], T]) -> Callable[[object], T]:
+    """Caches a result that depends on a dataclass or function alone: most of the time that a config takes."""
+    return cache(function)
+
+
+@once
 def hints_of(kind: object) -> Mapping[str, object]:
     """The hints of a dataclass's fields, or of a function's parameters."""
     return get_type_hints(kind, include_extras=True)
@@ -90,7 +95,7 @@ def plain(value: object) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-@cache
+@once
 def settings_of(kind: Any) -> tuple[Setting, ...]:
     """The fields of a dataclass, but for the one that takes the rest."""
     hints = hints_of(kind)
@@ -99,14 +104,14 @@ def settings_of(kind: Any) -> tuple[Setting, ...]:
     return tuple(Setting(name, hints[name], defaults[name]) for name in names if name != rest)
 
 
-@cache
+@once
 def rest_of(kind: object) -> str | None:
     """The name of the field that takes the rest, if there is one."""
     hints = hints_of(kind).items()
     return next((name for name, hint in hints if get_origin(hint) is Annotated and Rest() in get_args(hint)), None)
 
 
-@cache
+@once
 def tags_of(kind: object) -> tuple[str, ...]:
     """The allowed texts of a dataclass's `name`; () where any is allowed."""
     hint = unwrap(hints_of(kind).get("name"))[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from google_crc32c import value as crc32c
@@ -44,8 +44,8 @@ class Survey(NamedTuple):
     names: dict[int, str]
 
 
-def image_of(wanted: FeatureNames, entry: Entry) -> tuple[bytes | Array, int]:
-    """The image of an entry's record, whose checksums are compared, and the record's CRC32C."""
+def image_of(wanted: FeatureNames, entry: Entry) -> tuple[Any, int]:
+    """The image of an entry's record, bytes or an array as its kind is, and the record's CRC32C, which is compared."""
     number = int(entry.name.rpartition(" ")[2])
     data = tfrecord.read(entry.file, number, entry.start, entry.size)
     feature = _named(tf_example.parse(data, {wanted.image}), wanted.image, data)

@@ -14,13 +14,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.config.strict import build, hints_of, plain
+from mpibow.config.strict import build, hints_of, once, plain
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
 from mpibow.graph.graph import Array, ArraysByName, Buffer, Graph, Initialiser, Op, Tensor
@@ -172,7 +171,7 @@ def _in_json(value: object) -> object:
     return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@cache
+@once
 def form_of(kind: Any) -> type[Any]:
     """The record without the functions that say how weights start, for `build` to check settings by."""
     hints = hints_of(kind)
