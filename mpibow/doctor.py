@@ -32,6 +32,8 @@ from .tune.words import in_ranks
 if TYPE_CHECKING:
     from .config import Config
 
+SUMS = {"1 KB": 2**10, "64 KB": 2**16, "1 MB": 2**20, "16 MB": 2**24}  # bytes of all-reduces that are timed
+TURNS = 5  # of each
 OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "torch")
 
 
@@ -60,6 +62,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         mpi_library=library,
         threads=threads,
         shared=shared,
+        sums=times_of_sums(comm),
         remedy=remedy,
         python=tuple(map(int, platform.python_version_tuple()[:2])),
         packages=installed(["mpibow", *required, *OPTIONAL]),
@@ -80,6 +83,20 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         gpus=_gpus(),
         **kernels_told(config, options.library),
     )
+
+
+def times_of_sums(comm: Communicator) -> str:
+    """How long all-reduces of SUMS take on rank 0, as text; "" where it is alone."""
+    times = []
+    for name, size in SUMS.items() if comm.size > 1 else ():
+        array = comm.zeros(size // 4, "float32")
+        comm.allreduce(array)  # touches the memory
+        begin = time.perf_counter()
+        for _ in range(TURNS):
+            comm.allreduce(array)
+        seconds = (time.perf_counter() - begin) / TURNS
+        times.append(f"{name} {seconds * 1e3:.2f} ms ({size / seconds / 1e6:,.0f} MB/s)")
+    return comm.share(", ".join(times))[0]
 
 
 def table(everyone: Sequence[MachineFacts]) -> str:
@@ -112,6 +129,7 @@ def describe(facts: MachineFacts) -> dict[str, str]:
         "launcher": facts.launcher or "none",
         "mpi": (facts.mpi_library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
         **({"sums on CPUs": "in shared memory" if facts.shared else "by messages"} if facts.size > 1 else {}),
+        **({"times of sums": facts.sums} if facts.sums else {}),
         "cores": f"{facts.allowed} of {facts.machine}",
         "learners": "not given" if facts.learners is None else "auto, begins with " * facts.auto + str(facts.learners),
         "memlock": in_bytes(facts.memlock),

@@ -307,7 +307,7 @@ def test_on_several_ranks():
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"on all {RANKS} ranks") == 1
     assert f"ok       ranks     {RANKS} over " in done.stdout
-    assert "\n  sums on CPUs     in shared memory\n" in done.stdout
+    assert "\n  sums on CPUs     in shared memory\n  times of sums    1 KB " in done.stdout
 
 
 def test_sums_go_by_messages_where_ranks_see_no_common_memory():

@@ -27,6 +27,7 @@ class MachineFacts:
     mpi_library: str = "Open MPI v5.0"  # "" where none can be loaded
     threads: str = "multiple"  # MPI's thread level
     shared: bool = False  # whether all ranks are on one node and share memory
+    sums: str = ""  # how long the ranks' sums take
     remedy: str = ""  # why ranks cannot start, and what to do
     python: tuple[int, ...] = (3, 11, 0)
     packages: Mapping[str, str] = field(default_factory=dict)  # installed packages and their versions
