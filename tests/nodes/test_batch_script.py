@@ -15,6 +15,7 @@ stop: {epochs: 1}
 learners: 1
 device: numpy
 """
+SSH = "HOME=/root USER=root PATH=/usr/bin:/bin"  # the variables that it sets
 
 
 @needs_nodes
@@ -23,7 +24,7 @@ def test_pbs_trains_on_two_nodes(tmp_path: Path) -> None:
     config.write_text(f"{CONFIG}out: {tmp_path}")
     with cluster(2, "1gbit") as nodes:
         hosts.write_text("".join(f"{node.address}\n" for node in nodes.nodes))
-        agent.write_text(nodes.agent.read_text().replace("env ", "env -i "))
+        agent.write_text(nodes.agent.read_text().replace("env ", f"env -i {SSH} "))
         agent.chmod(0o700)
         job = {"PBS_JOBID": "77.head", "PBS_O_WORKDIR": str(ROOT), "PBS_NODEFILE": str(hosts), "config": str(config)}
         site = {"PRTE_MCA_plm_ssh_agent": str(agent), "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24"}
