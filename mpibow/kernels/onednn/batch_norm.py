@@ -88,19 +88,10 @@ def _by_primitives(library: Library) -> Kernel:
         norm, added, _ = parts(call.op)
         runs = [halves_of(call.op, call.shapes).forward.on(call, {dnn.SHIFT: call.w["bias"]})]
         if "mean" in call.saved:
-            mean, variance = call.saved["mean"], call.saved["variance"]
-            values = math.prod(call.shapes.y) // mean.size
-            bias = values / (values - 1)
-            runs.append(
-                _follow.command(
-                    mean=mean,
-                    variance=variance,
-                    running_mean=call.statistics["mean"],
-                    running_variance=call.statistics["variance"],
-                    take=norm.momentum,
-                    unbiased=norm.momentum * bias,
-                )
-            )
+            values = math.prod(call.shapes.y) // call.shapes.y[1]
+            running = {f"running_{key}": array for key, array in call.statistics.items()}
+            unbiased = norm.momentum * (values / (values - 1))
+            runs.append(_follow.on(call, take=norm.momentum, unbiased=unbiased, **running))
         if added:
             runs.append(add_relu.command(x=call.y, x1=call.x[1], y=call.y))
         return together(runs)

@@ -19,6 +19,8 @@ from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
 from .library import Library, Unimplemented, behind
 from .primitives import Primitive, Trio, once, slow
 
+Conv = Conv2d | ConvRelu
+
 
 class Convolution:
     """Weights of a convolution in groups have one axis more in oneDNN, (g, o / g, c / g, h, w): they stay canonical in
@@ -34,7 +36,7 @@ class Convolution:
     def kernel(self) -> Kernel:
         return Kernel(self.forward, self.backward, self.buffers, self.formats, self.slow, inputs_alone=True)
 
-    def _make(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
+    def _make(self, op: Conv, shapes: Shapes) -> Trio:
         trio = self._primitives(op, shapes)
         if self._slow(op, shapes, trio):
             # As a matrix product, of images row by row, the library has every convolution.
@@ -43,21 +45,21 @@ class Convolution:
                 return trio if self._slow(op, shapes, product) else product
         return trio
 
-    def _slow(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio) -> tuple[str, ...]:
+    def _slow(self, op: Conv, shapes: Shapes, trio: Trio) -> tuple[str, ...]:
         """The halves that only the library's reference code computes."""
         data, weights = (None if self._lanes(op, shapes, trio, p) else p for p in (trio.data, trio.weights))
         return slow(trio.forward, data, weights)
 
-    def slow(self, op: ConvRelu | Conv2d, shapes: Shapes) -> tuple[str, ...]:
+    def slow(self, op: Conv, shapes: Shapes) -> tuple[str, ...]:
         return self._slow(op, shapes, self._trio(op, shapes))
 
-    def _lanes(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio, part: Primitive | None) -> int:
+    def _lanes(self, op: Conv, shapes: Shapes, trio: Trio, part: Primitive | None) -> int:
         """The channels of a block where a gradient, `part` of the trio, is computed by our own kernel; else 0."""
         if part is None or part is trio.forward or not part.slow:
             return 0
         return depthwise.lanes_of(plain(op), shapes, *trio.image)
 
-    def _primitives(self, op: ConvRelu | Conv2d, shapes: Shapes, tag: str = "any") -> Trio:
+    def _primitives(self, op: Conv, shapes: Shapes, tag: str = "any") -> Trio:
         conv, layout = plain(op), self.library.descriptor
         bias = layout((conv.channels,), "a") if conv.bias else None
         return self.library.trio(
@@ -69,12 +71,12 @@ class Convolution:
             relu=isinstance(op, ConvRelu),
         )
 
-    def formats(self, op: ConvRelu | Conv2d, shapes: Shapes, given: Tags) -> Formats:
+    def formats(self, op: Conv, shapes: Shapes, given: Tags) -> Formats:
         trio = self._trio(op, shapes)
         x, y = trio.image
         return Formats((x,), y) if plain(op).groups > 1 else trio.formats(x, y)
 
-    def buffers(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Buffers:
+    def buffers(self, op: Conv, shapes: Shapes) -> Buffers:
         trio = self._trio(op, shapes)
         forward, backward = dict(trio.buffers.forward), dict(trio.buffers.backward)
         if isinstance(op, ConvRelu):
@@ -201,7 +203,7 @@ def _floats(primitive: Primitive, argument: int) -> Spec:
     return (primitive.layout(argument).bytes // 4,), FLOAT
 
 
-def plain(op: ConvRelu | Conv2d) -> Conv2d:
+def plain(op: Conv) -> Conv2d:
     return op.conv if isinstance(op, ConvRelu) else op
 
 

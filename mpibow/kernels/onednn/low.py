@@ -12,15 +12,10 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, floats, native
-from mpibow.kernels.compiled.vectors import (
-    BLOCK,
-    LINE,
-    turn,
-)
-from mpibow.ops import Conv2d
+from mpibow.kernels.compiled.vectors import BLOCK, LINE, turn
 from mpibow.ops.fused import ConvRelu
 
-from .conv import before_relu, in_blocks, plain
+from .conv import Conv, before_relu, in_blocks, plain
 from .conv_transpose import each_channel
 from .strips import STRIDES, STRIP, WIDTHS, add_taps, outer_products
 
@@ -143,7 +138,7 @@ def differentiate(
                 )
 
 
-def fits(op: Conv2d | ConvRelu, shapes: Shapes) -> bool:
+def fits(op: Conv, shapes: Shapes) -> bool:
     """Whether this is faster than oneDNN's convolution, as measured, and strips are whole."""
     (n, c, *size), (k, high, wide), op = shapes.x[0], shapes.y[1:], plain(op)
     simple = (op.kernel, op.padding, op.dilation, op.groups) == ((3, 3), (1, 1), (1, 1), 1)
@@ -151,13 +146,13 @@ def fits(op: Conv2d | ConvRelu, shapes: Shapes) -> bool:
     return simple and even and wide in WIDTHS and n % (STRIP // wide) == 0 and c % 32 == k % 32 == 0
 
 
-def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, int]:
+def _extents(op: Conv, shapes: Shapes) -> dict[str, int]:
     conv = plain(op)
     (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
     return {"n": n, "c": c // 16, "k": k // 16, "high": high, "wide": wide, "stride": conv.stride[0]}
 
 
-def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
+def buffers(op: Conv, shapes: Shapes) -> Buffers:
     forward: Specs = {"zeros": ((32,), FLOAT)}
     if not shapes.training:
         return Buffers(forward=forward)

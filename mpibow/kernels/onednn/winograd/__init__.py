@@ -20,14 +20,14 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Arguments
-from mpibow.kernels.onednn.conv import before_relu, in_blocks, plain
+from mpibow.kernels.onednn.conv import Conv, before_relu, in_blocks, plain
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
 
 from .loops import STRIP, convolve, differentiate, scatter
 
 
-def fits(op: Conv2d | ConvRelu, shapes: Shapes) -> bool:
+def fits(op: Conv, shapes: Shapes) -> bool:
     """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform.
     5x5 needs more tiles the more channels there are. 3x3 needs more beyond 256 channels, at least 256 on both sides.
     oneDNN leaves padding out, which is most of the input of 5x5 on low images.
@@ -59,7 +59,7 @@ def form(op: Conv2d, shapes: Shapes) -> int:
     return 43 if products[43] < products[23] and n * high * wide >= 2 * max(c, k) else 23
 
 
-def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> Arguments:
+def _extents(op: Conv, shapes: Shapes) -> Arguments:
     conv = plain(op)
     n, c, h, w = shapes.x[0]
     return {
@@ -73,7 +73,7 @@ def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> Arguments:
     }
 
 
-def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
+def buffers(op: Conv, shapes: Shapes) -> Buffers:
     extents = _extents(op, shapes)
     c, k, (outputs, taps) = extents["c"], extents["k"], divmod(extents["form"], 10)
     size, line = outputs + taps - 1, 16
