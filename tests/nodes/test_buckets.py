@@ -33,12 +33,13 @@ def same(one: Path, other: Path, iteration: int = 40) -> None:
 
 
 @needs_nodes
-@pytest.mark.parametrize(("ranks", "rule"), [([2, 1], "sma"), ([1, 1], "ssgd")])
-def test_buckets_change_no_bit(tmp_path: Path, ranks: list[int], rule: str) -> None:
+@pytest.mark.parametrize(("ranks", "rule", "wire"), [([2, 1], "sma", "bf16"), ([1, 1], "ssgd", "float32")])
+def test_buckets_change_no_bit(tmp_path: Path, ranks: list[int], rule: str, wire: str) -> None:
+    settings = (f"rule.name={rule}", f"wire={wire}")
     with cluster(2, "1gbit") as nodes:
-        whole = train(nodes, ranks, tmp_path / "whole", f"rule.name={rule}", "buckets=1")
-        cut = train(nodes, ranks, tmp_path / "cut", f"rule.name={rule}", "buckets=8")
+        whole = train(nodes, ranks, tmp_path / "whole", *settings, "buckets=1")
+        cut = train(nodes, ranks, tmp_path / "cut", *settings, "buckets=8")
         same(whole, cut)
-        train(nodes, ranks, tmp_path / "resumed", f"rule.name={rule}", "buckets=8", iterations=20)
-        resumed = train(nodes, ranks, tmp_path / "resumed", f"rule.name={rule}", "buckets=4", "--resume", "auto")
+        train(nodes, ranks, tmp_path / "resumed", *settings, "buckets=8", iterations=20)
+        resumed = train(nodes, ranks, tmp_path / "resumed", *settings, "buckets=4", "--resume", "auto")
         same(whole, resumed)

@@ -10,6 +10,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.data.dataset import ArrayData
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
 from mpibow.kernels.numpy import flat
 from mpibow.sync.ahead import Staged
@@ -88,6 +89,11 @@ def test_gradients_that_are_not_finite_are_left_out_by_weight(tmp_path: Path, ru
     what = "is left out" if rule == "ssgd" else "starts again from the centre"
     assert said
     assert all(f"{what} in the 432 elements of weights whose gradient is not" in line for line in said)
+
+
+def test_only_float32_is_rounded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="wire: bf16 rounds sums of float32 on CPUs alone"):
+        tiny.train(tmp_path, 2, wire="bf16")
 
 
 def test_a_measured_number_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[int]) -> None:
