@@ -131,6 +131,12 @@ class State:
                 if (beside := engine.arrays[key].beside) and beside not in arrays:
                     file = path / f"{name}.safetensors"
                     raise CheckpointError(f"{file}: {beside}: must be there beside {key}, got nothing")
+        file = path / f"{mine}.safetensors"
+        if len(own["tally"]) not in (3, 3 + 3 * k):
+            raise CheckpointError(f"{file}: tally: must be [3] or [{3 + 3 * k}], got {list(own['tally'].shape)}")
+        for name in ("updates", "seen"):
+            if name in own and own[name].min() < 0:
+                raise CheckpointError(f"{file}: {name}: must be at least 0, got {own[name].tolist()}")
         return own, common
 
     def statistics(self, call: Call, k: int) -> Array:

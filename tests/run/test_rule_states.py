@@ -87,7 +87,7 @@ def test_all_that_a_rule_declares_is_saved_and_comes_back(tmp_path, kind: str):
 
 def test_an_array_that_its_rule_does_not_declare_stops_the_save(tmp_path, monkeypatch):
     monkeypatch.setattr(Engine, "arrays", {"mean": Stored("all", "weights")})
-    with pytest.raises(KeyError, match="previous"):
+    with pytest.raises(KeyError, match="pending"):
         states(work(tmp_path, CROSSBOW), 1)
 
 
