@@ -87,8 +87,10 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
 
 def times_of_sums(comm: Communicator) -> str:
     """How long all-reduces of SUMS take on rank 0, as text; "" where it is alone."""
+    if comm.size == 1:
+        return ""
     times = []
-    for name, size in SUMS.items() if comm.size > 1 else ():
+    for name, size in SUMS.items():
         array = comm.zeros(size // 4, "float32")
         comm.allreduce(array)  # touches the memory
         begin = time.perf_counter()
