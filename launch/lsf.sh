@@ -65,8 +65,10 @@ if [ -n "${STAGE:-}" ]; then
     train+=("data.train=$scratch/train" "data.test=$scratch/test")
 fi
 
-# --bind-to none: Open MPI would put all learners of a rank on one core.
-mpirun -np "$LSB_DJOB_NUMPROC" --hostfile "$hosts" --bind-to none "${environment[@]}" "${train[@]}" &
+# --bind-to none: Open MPI would put all learners of a rank on one core. Of a node that is
+# once in the list of hosts mpirun would use every core.
+slots=$(uniq -c "$hosts" | awk '{ printf "%s%s:%d", comma, $2, $1; comma = "," }') # node1:2,node2:2
+mpirun -np "$LSB_DJOB_NUMPROC" --host "$slots" --bind-to none "${environment[@]}" "${train[@]}" &
 step=$!
 if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
 

@@ -62,12 +62,13 @@ if [ -n "${STAGE:-}" ]; then
     train+=("data.train=$scratch/train" "data.test=$scratch/test")
 fi
 
-# The list has a line for each rank; an mpirun that was built for PBS would not need it. `timeout` sends SIGUSR1 when
-# the time is nearly up, and kills an mpirun that does not end then. --bind-to none: Open MPI would put all learners of
-# a rank on one core.
+# The list has a line for each rank; of a node that is there once mpirun would use every core. `timeout` sends SIGUSR1
+# when the time is nearly up, and kills an mpirun that does not end then. --bind-to none: Open MPI would put all
+# learners of a rank on one core.
 ranks=$(grep -c . "$PBS_NODEFILE")
+slots=$(uniq -c "$PBS_NODEFILE" | awk '{ printf "%s%s:%d", comma, $2, $1; comma = "," }') # node1:2,node2:2
 timeout --foreground --preserve-status --kill-after=90 --signal=USR1 "$seconds" \
-    mpirun -np "$ranks" --hostfile "$PBS_NODEFILE" --bind-to none "${environment[@]}" "${train[@]}" &
+    mpirun -np "$ranks" --host "$slots" --bind-to none "${environment[@]}" "${train[@]}" &
 step=$!
 if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
 
