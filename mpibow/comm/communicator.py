@@ -71,7 +71,7 @@ class Communicator(Protocol):
         """
         ...
 
-    def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+    def broadcast(self, array: Array, root: int = 0) -> None:
         """Copies `array` of rank `root` into every rank's, in place."""
         ...
 
@@ -135,7 +135,7 @@ class Single(InPlace):
     def allreduce(self, array: Array, stream: object = None) -> None:
         pass
 
-    def broadcast(self, array: Array, root: int = 0, stream: object = None) -> None:
+    def broadcast(self, array: Array, root: int = 0) -> None:
         pass
 
     def barrier(self) -> None:

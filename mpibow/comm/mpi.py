@@ -168,7 +168,7 @@ class Mpi(InPlace):
             if board is not None:
                 board.before += len(parts)
 
-    def broadcast(self, array: Array, root: int = 0, stream: object = None) -> None:
+    def broadcast(self, array: Array, root: int = 0) -> None:
         whole = flat(array)
         with self._call(describe(f"broadcast from rank {root}", array)):
             for start in range(0, whole.size, self._largest):

@@ -14,8 +14,6 @@ from .readers import Reader
 from .slots import Feed, Slot, fill_counter
 from .timeline import Timeline
 
-GLANCE = 1e-3  # seconds between two checks of whether learners are starved
-
 
 class Pipeline:
     """Gives the slots of one rank, iteration after iteration; at most `prefetch` iterations are read ahead.
@@ -75,14 +73,11 @@ class Pipeline:
         return slots
 
     def _await(self) -> None:
-        """Returns when next() can go on. The time counts from when learners have nothing else to do."""
-        begin = None
+        """Returns when next() can go on."""
+        begin = time.perf_counter()
         while not self._ready and self._error is None and not self._closed:
-            if begin is None and self._feed.starved():
-                begin = time.perf_counter()
-            self._state.wait(GLANCE if begin is None else None)
-        if begin is not None:
-            self._waited += time.perf_counter() - begin
+            self._state.wait()
+        self._waited += time.perf_counter() - begin
 
     @property
     def waited(self) -> float:

@@ -49,7 +49,7 @@ def fill_counter(counter: Array, seed: int, epochs: Array | int, samples: Array)
 class Feed:
     """A pipeline's treatment of its slots: here learners read the arrays that the reader has filled.
 
-    A device with memory of its own overrides it. All but `starved` and `waited` is called on the pipeline's thread.
+    A device with memory of its own overrides it. All but `waited` is called on the pipeline's thread.
     """
 
     def __init__(self, data: Samples) -> None:
@@ -67,10 +67,6 @@ class Feed:
 
     def deliver(self, slot: Slot) -> None:
         """A slot is filled and goes to its learner."""
-
-    def starved(self) -> bool:
-        """Whether learners do nothing while a slot is waited for."""
-        return True
 
     def waited(self, seconds: float) -> float:
         """Seconds that learners waited when their threads waited `seconds`."""

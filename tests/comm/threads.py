@@ -53,7 +53,7 @@ class Threads(InPlace):
         self._wait("sum")  # nobody reads the arrays any more
         return rows
 
-    def broadcast(self, array: Array, root: int = 0, stream=None) -> None:
+    def broadcast(self, array: Array, root: int = 0) -> None:
         mine = flat(array)
         source = self._exchange(describe(f"broadcast from rank {root}", array), mine)[root]
         if self.rank != root:

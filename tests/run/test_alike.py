@@ -149,7 +149,7 @@ def test_a_state_that_differs_is_named(tmp_path):
         def __getattr__(self, name: str):
             return getattr(self._comm, name)
 
-        def broadcast(self, array: Array, root: int = 0, stream=None) -> None:
+        def broadcast(self, array: Array, root: int = 0) -> None:
             received = array.copy()
             self._comm.broadcast(received, root)
             array.view(np.uint8)[:1] ^= 1
