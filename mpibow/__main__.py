@@ -8,6 +8,7 @@ from typing import NoReturn, TextIO
 from mpibow import __version__
 
 from .system.command import COMMANDS, suggested
+from .system.crowd import warn_of_crowd
 from .system.streams import as_command
 
 
@@ -27,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int | None:
         remedy = suggested(name, COMMANDS, "mpibow --help lists the commands")
         print(f"error: '{name}': is not a command of mpibow; {remedy}", file=sys.stderr)
         return 2
+    warn_of_crowd()
     code: int | None = import_module(COMMANDS[name].module).main(arguments)
     return code
 

@@ -4,6 +4,11 @@ mpirun -np 8 python -m mpibow.train resnet50.yaml        one process per device
 python -m mpibow.train                                   one process: the built-in run on real digits
 """
 
+if __name__ == "__main__":
+    from .system.crowd import warn_of_crowd
+
+    warn_of_crowd()
+
 import argparse
 from dataclasses import replace
 from functools import partial

@@ -15,7 +15,6 @@ from typing import NoReturn
 from mpibow.errors import CommunicationError
 from mpibow.system.streams import outcome
 
-from .cgroups import machine_cores
 from .communicator import Single
 from .leftovers import sweep
 from .library import load, short
@@ -24,9 +23,6 @@ from .pulse import Limits, Pulse, Signs, job_of
 from .watchdog import Watchdog
 
 FORWARDED = 0.5  # seconds in which a launcher passes on a rank's messages; an abort drops the rest
-
-
-CROWDED = 4  # ranks for each core, from which on their start takes long
 
 
 @dataclass(frozen=True)
@@ -81,9 +77,6 @@ def open_communicator(limits: Limits | None = None) -> tuple[Single | Mpi, str]:
         signs.forget()
     if communicator.size == 1 and launcher.size > 1:
         raise CommunicationError(f"{start}in MPI this one is rank 0 of 1: {mismatch(launcher, short(version))}")
-    cores, ranks = machine_cores(), communicator.local_size
-    if communicator.rank == 0 and ranks > CROWDED * cores:
-        say(f"{ranks} ranks start on this node's {cores} cores: each needs about a second of a core")
     left = sweep() if communicator.local_rank == 0 else ""
     return communicator, left if communicator.size > 1 else single_note(os.environ)
 
