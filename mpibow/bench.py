@@ -50,7 +50,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
         for _ in range(WARM_UP):
             step()
         while (
-            (session.synchroniser.ahead and session.synchroniser.ahead.trying)
+            (session.synchroniser.ahead and not session.synchroniser.ahead.way)
             or session.tuning.comparing
             or session.learners.execution != session.coordinator.execution
         ):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .aten.net import TorchNet
-from .config import Config, dump
+from .config import Config
 from .errors import CheckpointError, ConfigError, RecordError
 from .evaluate import on_host
 from .graph.graph import Array, ArraysByName
@@ -196,7 +196,7 @@ class Fitted:
         path = Path(file)
         write_stored(
             path,
-            Stored(path, self.weights, self.average, document, arrays, dump(self.config), summary, input=self.input),
+            Stored(path, self.weights, self.average, document, arrays, self.config.text, summary, input=self.input),
         )
 
 

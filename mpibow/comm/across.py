@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .communicator import Array
+from .communicator import Array, Ready
 from .shared import ByBoard, ByMessages, add_rows
 
 PIECE = 2**18  # elements that are sent together
@@ -20,9 +20,7 @@ MEETING = 2 * TAGS  # the tag of meetings
 OVER = object()
 
 
-def in_parts(
-    parts: Sequence[Sequence[Iterator[None]]], ready: Callable[[], int], board: ByBoard | None = None
-) -> Iterator[int]:
+def in_parts(parts: Sequence[Sequence[Iterator[None]]], ready: Ready, board: ByBoard | None = None) -> Iterator[int]:
     """Works on the pieces of an array's parts, each once all ranks of the node have written it; yields, whenever it may
     have to wait, how many of the parts are over on the node.
 

@@ -14,6 +14,9 @@ from mpibow.tune.words import in_ranks
 from .pulse import Pulse
 
 T = TypeVar("T")
+Parts = Sequence[Sequence[slice]]
+Ready = Callable[[], int]
+Done = Callable[[int], object]
 EXACT = 8  # last elements of an array from `zeros` that are never rounded: numbers beside the sums
 POLL = 1e-4  # seconds between looks at what another thread writes
 
@@ -50,9 +53,7 @@ class Communicator(Protocol):
         """Sums `array` over the ranks, in place."""
         ...
 
-    def allreduce_in_parts(
-        self, array: Array, parts: Sequence[Sequence[slice]], ready: Callable[[], int], done: Callable[[int], object]
-    ) -> None:
+    def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
         """Sums the parts of `array` over the ranks, in place, in this order, each once all ranks have written it.
 
         `ready` returns the number of parts that this rank has written; done(i) is called once part i is summed.
@@ -109,9 +110,7 @@ class InPlace:
     def allreduce(self, array: Array, stream: Any = None) -> None:
         raise NotImplementedError
 
-    def allreduce_in_parts(
-        self, array: Array, parts: Sequence[Sequence[slice]], ready: Callable[[], int], done: Callable[[int], object]
-    ) -> None:
+    def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
         for i, part in enumerate(parts):
             while ready() <= i:
                 time.sleep(POLL)

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from mmap import mmap
 from typing import TypeVar
@@ -15,7 +15,7 @@ from mpibow.errors import CommunicationError
 
 from .across import PIECE, Across, ByNodes, in_parts
 from .cgroups import machine_cores
-from .communicator import Array, InPlace, describe, differ, flat
+from .communicator import Array, Done, InPlace, Parts, Ready, describe, differ, flat
 from .library import initialise, load, short
 from .pulse import Pulse
 from .shared import ByBoard, ByMessages, SharedRows, add_up, open_shared, ordered, rows_of
@@ -137,9 +137,7 @@ class Mpi(InPlace):
             else:
                 self._add_up_by(self._scratch.rows.view(whole.dtype), whole)
 
-    def allreduce_in_parts(
-        self, array: Array, parts: Sequence[Sequence[slice]], ready: Callable[[], int], done: Callable[[int], object]
-    ) -> None:
+    def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
         shared, board = self._shared_rows(array), None
         _, rows, rough = ("", flat(array).reshape(1, -1), 0) if shared is None else shared.find(array)
         if len(rows) > 1 or self._scratch is not None:
@@ -162,7 +160,7 @@ class Mpi(InPlace):
             for i, part in enumerate(parts):
                 if i >= over:
                     begin, size = time.monotonic(), sum(span.stop - span.start for span in part)
-                    self._finish(goes_on, LONGEST_SLEEP, self._pace * size)
+                    self._finish(goes_on, expected=self._pace * size)
                     self._pace = (time.monotonic() - begin) / max(size, 1)
                 done(i)
             if board is not None:
@@ -224,7 +222,7 @@ class Mpi(InPlace):
     def _add_up(self, rows: Array, rough: int = 0) -> None:
         """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written."""
         steps = in_parts([list(self._pieces(rows, rough))], lambda: 1)
-        self._finish(lambda: next(steps) == 1, SHORTEST_SLEEP)
+        self._finish(lambda: next(steps) == 1, longest=SHORTEST_SLEEP)
         if len(rows) > 1:
             self._meet_here()
 
@@ -305,8 +303,8 @@ class Mpi(InPlace):
         self._here.come(0)
         self._finish(self._here.all_here)
 
-    def _finish(self, is_over: Callable[[], bool], longest: float = LONGEST_SLEEP, expected: float = 0.0) -> None:
-        if not self._until(is_over, None, longest, expected):
+    def _finish(self, is_over: Callable[[], bool], **pauses: float) -> None:
+        if not self._until(is_over, **pauses):
             raise self._orphaned(self.pulse.waiting)
 
     def _orphaned(self, what: str) -> CommunicationError:

@@ -1,5 +1,5 @@
 """Turns one YAML file and its overrides into frozen dataclasses."""
 
-from .schema import Config, describe, dump, limits_of, load, load_mapping
+from .schema import Config, describe, limits_of, load, load_mapping
 
-__all__ = ["Config", "describe", "dump", "limits_of", "load", "load_mapping"]
+__all__ = ["Config", "describe", "limits_of", "load", "load_mapping"]

@@ -216,7 +216,8 @@ class Config:
 
     @cached_property
     def text(self) -> str:
-        """The text of `dump`, kept: writing YAML takes longer than ten training iterations of a small net."""
+        """Every setting as YAML that loads as the same config; kept, as writing it takes longer than ten iterations of
+        a small net."""
         return yaml_text.write(plain(self))
 
     @property
@@ -298,8 +299,3 @@ def limits_of(find: Callable[[], Config]) -> Limits:
 def describe() -> str:
     """Every setting on a line: path, default, rule, purpose."""
     return listing(Config)
-
-
-def dump(config: Config) -> str:
-    """Every setting as YAML text that loads as the same config."""
-    return config.text

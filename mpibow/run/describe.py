@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
-from mpibow.config import dump
 from mpibow.data.loading import ReadAheadMemory
 from mpibow.data.pipeline_choice import PipelineChoice, choose
 from mpibow.graph.plan import Plan
@@ -58,7 +57,7 @@ def describe_job(
     scarce = sorted(range(len(counts)), key=lambda rank: free[rank] / counts[rank])
     return "\n".join(
         [
-            dump(job.config).rstrip(),
+            job.config.text.rstrip(),
             "",
             *(f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()),
             *data_lines(job)[1:],

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
-from mpibow.config import Config, dump, yaml_text
+from mpibow.config import Config, yaml_text
 from mpibow.config.renamed import renamed
 from mpibow.config.strict import build, plain
 from mpibow.data.order import version_of
@@ -171,7 +171,7 @@ def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], s
 
 def keep_settings(folder: Path, job: Job, remedy: str = "") -> None:
     """Writes settings, and files that they name, to the run's folder. Raises OutputError, which ends with `remedy`."""
-    for name, content in {**job.files, "config.yaml": dump(job.config).encode()}.items():
+    for name, content in {**job.files, "config.yaml": job.config.text.encode()}.items():
         directory.write(folder / name, content, remedy)
 
 
@@ -209,7 +209,7 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> JsonObject:
         "needs": ["order"] * (version_of(job.train) > 1),
         "started": started(job.config, first),
         "rule_settings": plain(job.config.averaging),
-        "config": dump(job.config),
+        "config": job.config.text,
         "input": input_entries(job.train, job.scaling, job.sources),
     }
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpibow.config import Config, dump
+from mpibow.config import Config
 from mpibow.config.renamed import renamed
 from mpibow.config.strict import build, plain
 from mpibow.config.yaml_text import read
@@ -99,7 +99,7 @@ class SweepFolder:
         """Writes the settings of a run into its directory, and returns the file."""
         path = self.run(name) / "config.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        directory.write(path, dump(config))
+        directory.write(path, config.text)
         return path
 
     def finished(self, name: str) -> JsonObject | None:

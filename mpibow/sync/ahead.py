@@ -31,8 +31,7 @@ class Staged:
     """One exchange: `run` beside the learners, `stop` when they have ended, `send` once the rest is updated, `finish`.
 
     Three threads take part, each with work of one kind: `run` watches the learners and updates, as long as all is
-    finite; the communication thread sends; `applies` makes the rule's passes, bucket by bucket. Behind `shut` the
-    learners' next passes may begin. `turn` grows.
+    finite; the communication thread sends; `applies` makes the rule's passes, bucket by bucket. `turn` grows.
     """
 
     def __init__(self, buckets: Buckets, local: Local, turn: int, sends: Executor, applies: Executor) -> None:
@@ -74,12 +73,8 @@ class Staged:
             self._over.set()
         return [part for own in self._buckets.chunks[self._claimed :] for part in own]
 
-    def shut(self) -> None:
-        """The next passes wait for what `finish` brings."""
-        self._buckets.stages.shut(self._turn)
-
     def open(self) -> None:
-        """They do not wait any more."""
+        """The next passes do not wait any more."""
         for i in range(len(self._buckets.stages.chunks)):
             self._buckets.stages.open(i, self._turn)
 
@@ -92,10 +87,6 @@ class Staged:
             parts = [buckets.spans(b, self._whole.size - buckets.engine.size) for b in order]
             written, sends = self._written.__len__, buckets.comm.allreduce_in_parts
             self._sent = self._sends.submit(sends, self._whole, parts, written, self._summed)
-
-    def stalled(self) -> float:
-        """Seconds that the next passes waited, about."""
-        return self._buckets.stages.stalled()
 
     def finish(self) -> None:
         """Returns when all is sent and applied."""
@@ -130,7 +121,7 @@ class Ahead:
         self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way | WayTrial
     ) -> None:
         self._cut = cache(partial(Buckets, comm, engine, stages, chunk, trace))  # by the way
-        self._engine, self._stages = engine, stages
+        self._engine, self.stages = engine, stages
         self._buckets = self._cut(way) if isinstance(way, Way) else None
         self._trial = way if isinstance(way, WayTrial) else None
         self._updates, self._applies = (ThreadPoolExecutor(1, name) for name in ("updates", "applies"))
@@ -140,13 +131,8 @@ class Ahead:
         self._news = ""
 
     @property
-    def trying(self) -> bool:
-        """Whether ways to exchange are still being tried."""
-        return self._trial is not None
-
-    @property
     def way(self) -> Way | None:
-        """The way of exchanges, once it is known."""
+        """The way of exchanges; None while several are tried."""
         return None if self._buckets is None or self._trial is not None else self._buckets.way
 
     def news(self) -> str:
@@ -167,7 +153,7 @@ class Ahead:
             self._buckets = self._cut(way)
         if self._buckets is not None and self._buckets.way.buckets > 1:
             self._turns += 1
-            self._stages.begin()
+            self.stages.begin()
             self._staged = Staged(self._buckets, local, self._turns, sends, self._applies)
             self._updated = self._updates.submit(QUIET(self._staged.run), before)
 
@@ -182,7 +168,7 @@ class Ahead:
         if staged is None:
             return None
         self._next = self._engine.turn + 1
-        staged.shut()
+        self.stages.shut(self._turns)  # the next passes wait for what `finish` brings
         self._updated.exception()  # it has an update to end at most, whose bucket is sent in front of the others
         message = self._engine.outgoing()
         assert message is not None

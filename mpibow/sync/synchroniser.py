@@ -169,8 +169,8 @@ class Synchroniser:
         staged = self._staged
         if self._threaded and (self._beside or staged is not None or self.book.enqueues):  # else it has ended
             self._stand_still(lambda: pending)
-            if staged is not None:
-                self.waited += staged.stalled()
+            if self.ahead is not None and staged is not None:
+                self.waited += self.ahead.stages.stalled()
                 self.busy += staged.seconds
         tally = pending.result()
         self.book.join(beside)
