@@ -30,7 +30,8 @@ def main(model: str, batch: int, seconds: float) -> None:
         over = torch.tensor([float(steps > 0 and time.perf_counter() - begin >= seconds)])
         distributed.broadcast(over, 0)
     if distributed.get_rank() == 0:
-        print(steps * batch * distributed.get_world_size() / (time.perf_counter() - begin))
+        print(steps * batch * distributed.get_world_size() / (time.perf_counter() - begin), flush=True)
+    distributed.destroy_process_group()  # whose threads may otherwise abort the process as it ends
 
 
 if __name__ == "__main__":

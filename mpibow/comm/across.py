@@ -43,9 +43,7 @@ def in_parts(parts: Sequence[Sequence[Iterator[None]]], ready: Ready, board: ByB
 def narrowed(array: Array) -> Array:
     """float32 (n,) as the nearest bfloat16, of two the even one: uint16, the upper halves. NaN stays NaN."""
     bits = array.view(np.uint32)
-    nearest = bits >> 16
-    nearest &= 1
-    nearest += bits
+    nearest = bits + (bits >> 16 & 1)
     nearest += 0x7FFF
     nearest[np.isnan(array)] = 0x7FC00000
     nearest >>= 16

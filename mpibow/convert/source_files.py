@@ -5,7 +5,7 @@ import lzma
 import mmap
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
 from io import BufferedReader
@@ -89,11 +89,12 @@ def parts(source: Path) -> dict[str, list[Path]]:
         raise RecordError(f"{source}: {has}; say which by --train and --test")
     if others := found.pop(None, []):
         print(f"{source}: left out, not parts by their names: {', '.join(path.name for path in others)}")
-    return {"train" if part == "train" else "test": _within(paths) for part, paths in found.items()}
-
-
-def _within(entries: Sequence[Path]) -> list[Path]:
-    return [file for entry in entries for file in (files(entry) if entry.is_dir() else [entry])]
+    return {
+        "train" if part == "train" else "test": [
+            file for path in paths for file in (files(path) if path.is_dir() else [path])
+        ]
+        for part, paths in found.items()
+    }
 
 
 def _numbers(path: Path) -> list[tuple[int, str]]:

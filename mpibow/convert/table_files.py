@@ -151,15 +151,11 @@ def _csv(path: Path) -> SourceTable:
             raise RecordError(f"{path}: line {line}: every column needs a name of its own, got {name!r} twice")
     check_widths(path, rows)
     columns = dict(zip(names, zip(*(cells for _, cells in others), strict=True), strict=True)) if others else {}
-    if any(_fraction(name) for name in names) or all(
+    if any(not float(PLAIN.number(name) or 0).is_integer() for name in names) or all(
         PLAIN.number(name) is not None or name in columns.get(name, ()) for name in names
     ):
         raise RecordError(f"{path}: line {line}: must name the columns, got values; add a line of names")
     return SourceTable(path, f"{path}: line {line}", columns, [line for line, _ in others])
-
-
-def _fraction(name: str) -> bool:
-    return not float(PLAIN.number(name) or 0).is_integer()
 
 
 def _parquet(path: Path) -> SourceTable:

@@ -135,7 +135,7 @@ def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, object]:
     nodes = [
         {
             "name": node.name,
-            "operator": _name_of(node.op),
+            "operator": f"own {node.op.name}" if isinstance(node.op, Own) else type(node.op).__name__,
             "version": getattr(node.op, "version", 1),
             "inputs": list(node.inputs),
             "settings": dict(_settings(node.name, node.op, arrays)),
@@ -145,10 +145,6 @@ def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, object]:
     ]
     kept = {name: buffer.persistent for name, buffer in graph.buffers.items()}
     return {"inputs": inputs, "nodes": nodes, "outputs": dict(graph.outputs), **({"buffers": kept} if kept else {})}
-
-
-def _name_of(op: Op) -> str:
-    return f"own {op.name}" if isinstance(op, Own) else type(op).__name__
 
 
 def _settings(node: str, op: Op, arrays: dict[str, Array]) -> Iterator[tuple[str, object]]:

@@ -73,7 +73,8 @@ class Sources:
                 raise ConfigError(f"transform: is for arrays and data sets with items, {name} is a folder of records")
             records = source if isinstance(source, RecordSet) else open_data(os.fspath(source))
             return self._records(records, training=name == PARTS[0])
-        if isinstance(source, np.ndarray) or _arrays_of(source):
+        several = isinstance(source, tuple) and source and all(isinstance(each, np.ndarray) for each in source)
+        if several or isinstance(source, np.ndarray):
             raise ConfigError(_refusal(source, name))
         if isinstance(source, Indexed):
             return self._indexed(source, name)
@@ -222,11 +223,6 @@ def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:
         if each is not None and not callable(each):
             raise ConfigError(f"transform.{name}: must be a function of (sample, rng), got {show(each)}")
     return {name: given.get(name) for name in PARTS}
-
-
-def _arrays_of(source: object) -> bool:
-    """Whether it is a tuple of arrays, as of inputs, targets and weights."""
-    return isinstance(source, tuple) and len(source) > 0 and all(isinstance(each, np.ndarray) for each in source)
 
 
 def _refusal(source: object, name: str) -> str:

@@ -65,8 +65,8 @@ def _watch_waits(end: IterationEnd) -> None:
     if session.rank == 0:
         reporter.damaged(session.loading.damaged())
     reporter.note(session.watch(reporter.clock(), session.pipeline.waited))
-    if session.synchroniser.ahead is not None:
-        reporter.note(session.synchroniser.ahead.news())
+    if (ahead := session.synchroniser.ahead) is not None:
+        reporter.note(ahead.news())
     reporter.note(session.watch_ranks(reporter.clock(), session.synchroniser.seconds()[0]))
 
 

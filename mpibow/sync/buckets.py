@@ -60,7 +60,7 @@ Share = Callable[[Mapping[Way, float]], Sequence[Mapping[Way, float]]]
 def candidates(most: int, late: bool = False) -> list[Way]:
     """The ways that are tried with up to so many buckets; `late`: no update is made before the gradient is whole."""
     counts = sorted({min(count, most) for count in (4, 16)} - {1})
-    return [ONE, *(Way(n, a) for n in counts for a in ([0] if late else sorted({n - 1, n // 2, n // 4}, reverse=True)))]
+    return [ONE, *(Way(n, a) for n in counts for a in ([0] if late else {n - 1, n // 2, n // 4}))]
 
 
 class Buckets:

@@ -10,7 +10,7 @@ LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("PMI_RANK"
 def warn_of_crowd() -> None:
     """By what launchers set, on rank 0: MPI has not started yet."""
     cores = os.cpu_count() or 1
-    for rank, ranks in ((os.environ.get(one), int(os.environ.get(other, 0))) for one, other in LAUNCHERS):
-        if rank == "0" and ranks > CROWDED * cores:
+    for rank, local_size in LAUNCHERS:
+        ranks = int(os.environ.get(local_size, 0))
+        if os.environ.get(rank) == "0" and ranks > CROWDED * cores:
             print(f"{ranks} ranks start on this node's {cores} cores: each needs a second of a core", file=sys.stderr)
-            return

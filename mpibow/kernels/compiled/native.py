@@ -173,7 +173,8 @@ def _packed(kind: Type, value: Argument) -> list[int]:
         return [value.ctypes.data, value.dtype == np.int64]
     if kind is types.voidptr:
         return [value.ctypes.data if isinstance(value, np.ndarray) else index(value or 0)]
-    return [_bits(value) if isinstance(kind, types.Float) else index(value)]
+    # The word with the bits of a float64.
+    return [int(struct.unpack("q", struct.pack("d", value))[0]) if isinstance(kind, types.Float) else index(value)]
 
 
 def are_indices(value: Argument) -> bool:
@@ -183,11 +184,6 @@ def are_indices(value: Argument) -> bool:
 def _like(dtype: DType) -> tuple[int, bool]:
     """Its bytes, and whether it has floats: integers with and without a sign pass for each other."""
     return dtype.itemsize, dtype.kind == "f"
-
-
-def _bits(number: float) -> int:
-    """The word with the bits of a float64."""
-    return int(struct.unpack("q", struct.pack("d", number))[0])
 
 
 def _unpacked(kinds: Sequence[Type]) -> Callable[[int], tuple[Argument, ...]]:
