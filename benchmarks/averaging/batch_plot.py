@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from benchmarks.averaging.batch_cells import BATCHES, TARGET
 from benchmarks.averaging.batch_page import SIDES, Point
 from mpibow.errors import MpibowError
-from mpibow.plot import COLOURS, LOOK, save
+from mpibow.figure import COLOURS, LOOK, save
 
 PANELS: dict[str, Callable[[Point], float | None]] = {
     f"seconds to {TARGET:.0%} of MNIST": lambda point: point.seconds,

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from benchmarks.averaging.sma_arms import BATCH, COUNTED, EPOCHS
 from benchmarks.averaging.sma_scaling import Count
 from mpibow.errors import MpibowError
-from mpibow.plot import COLOURS, LOOK, save
+from mpibow.figure import COLOURS, LOOK, save
 
 LINES = dict(zip(COUNTED, ("SMA", "SMA, alpha 1/learners", "S-SGD, measured gain"), strict=True))
 
