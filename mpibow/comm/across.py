@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .communicator import Array, Ready
-from .shared import ByBoard, ByMessages, add_rows
+from .shared import ENDED, WRITTEN, ByBoard, ByMessages, add_rows
 
 PIECE = 2**18  # elements that are sent together
 MESSAGE = 61440  # bytes; with longer ones Open MPI over TCP is half as fast where both sides send
@@ -30,14 +30,14 @@ def in_parts(parts: Sequence[Sequence[Iterator[None]]], ready: Ready, board: ByB
     to_come = deque((i, piece) for i, part in enumerate(parts) for piece in part)
     under_way = deque[tuple[int, Iterator[None]]]()
     while True:
-        written = least(2, ready())
+        written = least(WRITTEN, ready())
         while to_come and to_come[0][0] < written and len(under_way) < UNDER_WAY:
             under_way.append(to_come.popleft())
         ended = [next(piece, OVER) is OVER for _, piece in under_way]  # those that have, stay so
         while under_way and ended.pop(0):
             under_way.popleft()
         rest = under_way or to_come
-        yield least(3, min(rest[0][0] if rest else len(parts), written))
+        yield least(ENDED, min(rest[0][0] if rest else len(parts), written))
 
 
 def narrowed(array: Array) -> Array:

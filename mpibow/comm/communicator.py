@@ -56,7 +56,8 @@ class Communicator(Protocol):
     def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
         """Sums the parts of `array` over the ranks, in place, in this order, each once all ranks have written it.
 
-        `ready` returns the number of parts that this rank has written; done(i) is called once part i is summed.
+        `ready` returns the number of parts that this rank has written; done(i) is called once part i is summed. No
+        other call may be made until all are written.
         """
         ...
 

@@ -77,7 +77,8 @@ class Mpi(InPlace):
         board = self._open_shared(4, "int64")
         self.shared_memory = board is not None
         self._scratch = self._open_shared(max(SCRATCH // most, 1), "uint8")
-        if board is None:
+        if self._scratch is None:  # of arrays that lie elsewhere nothing could be added up
+            board, self.shared_memory = None, False
             nodes = [[rank] for rank in range(self.size)]
         self._here = ByMessages(mpi, local) if board is None or not ordered() else ByBoard(board, self.local_rank)
         node = next(i for i, ranks in enumerate(nodes) if self.rank in ranks)
@@ -160,7 +161,7 @@ class Mpi(InPlace):
             for i, part in enumerate(parts):
                 if i >= over:
                     begin, size = time.monotonic(), sum(span.stop - span.start for span in part)
-                    self._finish(goes_on, expected=self._pace * size)
+                    self._finish(goes_on, longest=LONGEST_SLEEP / 2, expected=self._pace * size)
                     self._pace = (time.monotonic() - begin) / max(size, 1)
                 done(i)
             if board is not None:

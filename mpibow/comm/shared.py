@@ -28,7 +28,7 @@ class SharedRows:
         self.rows: Array = np.frombuffer(mapping, dtype).reshape(ranks, -1)  # (ranks, size and padding)
         self._own = self.rows[rank, :size]
         self._start: int = self._own.ctypes.data
-        self._rough = size - EXACT if dtype == "float32" else 0
+        self._rough = max(size - EXACT, 0) if dtype == "float32" else 0
         self._called = f"sum of {size} {self.rows.dtype} in shared memory"  # found once: it costs more than the meeting
 
     @property
@@ -98,6 +98,7 @@ def open_shared(comm: Communicator, leader: int, size: int, dtype: str) -> Share
     return SharedRows(mapping, place, ranks, size, dtype) if everywhere and mapping is not None else None
 
 
+WRITTEN, ENDED = 2, 3  # words of ByBoard
 ORDERED = ("x86_64", "AMD64")  # processors on which a rank's stores become visible to others in order
 
 
@@ -124,7 +125,8 @@ class ByMessages:
 
 
 class ByBoard:
-    """Words for every rank in shared rows of int64: two for meetings, a meeting's number above, the token below.
+    """Words for every rank in shared rows of int64: two for meetings, a meeting's number above, the token below; and
+    its numbers of parts that are WRITTEN and ENDED.
 
     Both are one store, so neither is visible without the other. On ORDERED processors a rank's earlier stores are
     visible before its word. Words alternate: a rank at the next meeting has not overwritten this one's.
@@ -134,7 +136,7 @@ class ByBoard:
         self._words: memoryview[int] = shared.rows.reshape(-1).data  # read in 50 ns
         self._starts = range(0, shared.rows.size, shared.rows.shape[1])
         self._rank, self._number = rank, 0
-        self.before = 0
+        self.before = 0  # parts of all sums in parts so far, which the two numbers go on from
 
     def come(self, token: int) -> None:
         self._number = (self._number + 1) % 2**31
@@ -149,7 +151,7 @@ class ByBoard:
         return len({self._words[place] for place in self._places}) == 1
 
     def least(self, word: int, number: int) -> int:
-        """The least of all ranks' numbers in this word, which grow, once this rank's is in it; all above `before`."""
+        """Enters this rank's number in a word; the least of all ranks' in it."""
         self._words[self._starts[self._rank] + word] = self.before + number
         return min(self._words[start + word] for start in self._starts) - self.before
 

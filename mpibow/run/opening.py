@@ -161,8 +161,10 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         late = {config.update.clip_value, config.update.clip_norm} != {None} or bool(job.matrices.spans)
         by: Way | WayTrial = Way(most, 0 if late else 3 * most // 4)
         if config.buckets == "auto":
-            trial = WayTrial(candidates(len(stages.chunks), late))
-            by = Way(*start.kept.buckets) if start.kept and start.kept.buckets else trial
+            by = WayTrial(candidates(len(stages.chunks), late))
+            if start.kept and start.kept.buckets:  # measured without clipping, perhaps
+                count, before = start.kept.buckets
+                by = Way(count, 0 if late else before)
         ahead = Ahead(carrier, engine, stages, flat.chunk, trace, by)
     synchroniser = Synchroniser(
         carrier,
@@ -234,7 +236,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
 
 
 def _buckets(job: Job, comm: Communicator) -> int:
-    """The most buckets of an exchange: 1 where there will be more weights."""
+    """The most buckets of an exchange; 1 where it cannot be cut, or, by itself, within a node."""
     config = job.config
     if job.stages or not config.overlap or not ordered():
         return 1

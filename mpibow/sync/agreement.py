@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import methodcaller
 
 import numpy as np
@@ -34,25 +35,26 @@ def agree(call: Call, engine: Engine, rows: Rows, flat: FlatKernels, k: int) -> 
 
     Where a rank's bits differ, before or after, rank 0's are sent to all.
     """
-
-    def add(array: Array) -> None:
-        call(methodcaller("allreduce", array))
-
     mismatches = _mend(call, engine.shared(), flat)
     true = mean_over_ranks(call, rows.weights, flat, k)
     own = [distances(flat.host(rows.weights[i : i + 1]), true)[0] for i in range(len(rows.weights))]
     every = [found for part in call(lambda comm: comm.share(own)) for found in part]
-    drift = engine.set_mean(true, add)
+    drift = engine.set_mean(true, partial(add_up, call))
     mismatches += _mend(call, engine.shared(), flat)
     if mismatches and engine.alike:
         engine.restart()
     return Agreement(drift, mismatches, every)
 
 
+def add_up(call: Call, array: Array, stream: object = None) -> None:
+    """Sums an array over the ranks, in place; one rank alone takes arrays of a device too."""
+    call(lambda comm: comm.allreduce(array, stream) if comm.size > 1 else None)
+
+
 def mean_over_ranks(call: Call, rows: Array, flat: FlatKernels, k: int) -> Array:
     """The mean of all k ranks' rows, (ranks' own, n), on the host."""
     mean = flat.rows_sum(rows)
-    call(methodcaller("allreduce", mean))
+    add_up(call, mean)
     mean *= mean.dtype.type(1.0 / k)
     return mean
 

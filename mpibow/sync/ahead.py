@@ -46,14 +46,15 @@ class Staged:
     def run(self, before: Future[Any] | None) -> None:
         """Updates the buckets ahead, each once it is done, until `stop`; after the exchange `before` this one."""
         buckets, engine, stages = self._buckets, self._buckets.engine, self._buckets.stages
+        begin, delays = time.perf_counter(), buckets.delays
         if before is not None:
             before.result()
         self._whole = engine.sending
         self._passes = engine.passes(self._local, self._whole.reshape(1, -1))
-        begin, delays = time.perf_counter(), buckets.delays
         for b in range(buckets.ahead):
             while not stages.reached(buckets.of_stages[b][-1]):
                 if self._over.wait(max(begin + delays[b] - time.perf_counter(), POLL)):
+                    delays[b] = min(delays[b], EARLY * (time.perf_counter() - begin))  # it was looked for too late
                     return
             delays[b] = EARLY * (time.perf_counter() - begin)
             if not all(map(stages.finite, buckets.of_stages[b])):
@@ -80,6 +81,8 @@ class Staged:
 
     def send(self, count: int | None = None) -> None:
         """So many buckets, or all, are updated; with the last one the numbers beside the sums are entered."""
+        if not self._whole.size:  # `run` has failed before it began
+            return
         buckets = self._buckets
         now, order = time.perf_counter(), buckets.order
         self._written += [now] * ((count or len(order)) - len(self._written))
@@ -126,7 +129,9 @@ class Ahead:
         self._trial = way if isinstance(way, WayTrial) else None
         self._updates, self._applies = (ThreadPoolExecutor(1, name) for name in ("updates", "applies"))
         self._staged: Staged | None = None  # of this iteration
-        self._updated, self._turns, self._next = Future[None](), 0, 0
+        self._updated = Future[None]()
+        self._turns = 0  # exchanges in buckets so far
+        self._next = 0  # the engine's turn behind the one under way
         self.under_way: Staged | None = None  # the exchange that the next passes wait for, bucket by bucket
         self._news = ""
 
@@ -143,7 +148,8 @@ class Ahead:
     def begin(self, local: Local, before: Future[Any] | None, sends: Executor, share: Share) -> None:
         """The learners begin: what is done of their gradients is updated and sent meanwhile, after the exchange
         `before`. `share` gives every rank's measurements."""
-        if not self._engine.in_parts(local, self._engine.turn if before is None else self._next):
+        advances = before is not None and self.under_way is not None  # only when that has ended
+        if not self._engine.in_parts(local, self._next if advances else self._engine.turn):
             return
         if self._trial is not None:
             way = self._trial.next(share)
@@ -163,8 +169,7 @@ class Ahead:
 
     def end(self, tally: Tally, book: Book) -> Callable[[], Tally | None] | None:
         """All is updated: sends the rest. Returns what the communication thread still has to do; None: all of it."""
-        staged, self._staged = self._staged, None
-        self.under_way = staged
+        staged = self.under_way = self._staged
         if staged is None:
             return None
         self._next = self._engine.turn + 1
@@ -174,6 +179,7 @@ class Ahead:
         assert message is not None
         book.enter(tally, message)
         staged.send()
+        self._staged = None
         return partial(self._finish, staged, self._updated, partial(book.close, message))
 
     @QUIET
@@ -186,10 +192,13 @@ class Ahead:
         finally:
             staged.open()  # also where it has failed
 
-    def close(self) -> None:
-        if self._staged is not None:  # what other ranks wait for
-            self._staged.stop()
+    def close(self, sends: Executor) -> None:
+        """Ends the threads, `sends` among them. Other ranks wait for what is under way, so that is sent, made or not:
+        a rank which fails is heard of in the next call."""
+        if (staged := self._staged) is not None:
+            staged.stop()
             self._updated.exception()
-            self._staged.send()
+            staged.send()
         self._updates.shutdown()
+        sends.shutdown()  # it submits to the last
         self._applies.shutdown()

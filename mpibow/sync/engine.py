@@ -117,8 +117,10 @@ class Engine:
 
         Not where a step needs all of them first, or nothing is sent then.
         """
-        whole = self.alike and (local.directs is not None or self._rows.shares is not None)
-        return self.point.sends_at(turn) and not (self.overlaps or self._one_pass or whole)
+        apply = self._settings.formulas.apply
+        if self.alike:
+            return local.directs is None and self._rows.shares is None
+        return self.point.sends_at(turn) and not self._one_pass and apply is not None and apply.arrays[0] == "w"
 
     @property
     def sending(self) -> Array:

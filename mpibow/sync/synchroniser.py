@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
-from operator import methodcaller
 from typing import Any, TypeVar
 
 from mpibow.comm.communicator import Communicator
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
 from mpibow.trace import SILENT, Trace
 
+from .agreement import add_up
 from .ahead import QUIET, Ahead, Staged
 from .distance import distances
 from .engine import Engine, OnChunks
@@ -102,7 +102,7 @@ class Synchroniser:
 
     def begin(self, local: Local) -> None:
         """The learners are about to compute their gradients: what is done of them is updated and sent meanwhile."""
-        if self.ahead is not None:
+        if self.ahead is not None and (self._pending is None or not self._beside):
             self.ahead.begin(local, self._pending, self._thread, self.talk)
 
     def update(self, local: Local, workers: int) -> None:
@@ -133,7 +133,7 @@ class Synchroniser:
             self._pending = self._thread.submit(finish)
             return
         message = self._engine.outgoing()
-        self._beside = self._engine.overlaps
+        self._beside = self._engine.overlaps and not (message is None and self.ahead is not None)
         self.book.enter(tally, message)
         if self.book.enqueues:
             issued = self._thread.submit(self._issue, message, local)
@@ -209,7 +209,7 @@ class Synchroniser:
         for _ in range(exchanges):
             message = self._engine.outgoing()
             if message is not None:
-                self.call(methodcaller("allreduce", message.whole, self.book.stream))
+                add_up(self.call, message.whole, self.book.stream)
             for each in self._engine.passes(local, None if message is None else message.rows):
                 each(self._chunks)
             self._engine.advance()
@@ -276,5 +276,5 @@ class Synchroniser:
 
     def close(self) -> None:
         if self.ahead is not None:
-            self.ahead.close()
+            self.ahead.close(self._thread)
         self._thread.shutdown()
