@@ -33,7 +33,6 @@ from .system.streams import as_command
 from .train import iterate
 
 Figures = Mapping[str, Any]  # by name
-TRIED = 200  # iterations in which ways to exchange are tried
 WARM_UP = 5  # iterations
 AGREE = 10  # iterations from one agreement of several ranks on the time to the next
 
@@ -51,7 +50,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
         for _ in range(WARM_UP):
             step()
         while (
-            (session.iteration < TRIED and session.synchroniser.ahead and not session.synchroniser.ahead.way)
+            (session.iteration < 200 and session.synchroniser.ahead and not session.synchroniser.ahead.way)
             or session.tuning.comparing
             or session.learners.execution != session.coordinator.execution
         ):

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .config import Config
 
 SUMS = {"1 KB": 2**10, "64 KB": 2**16, "1 MB": 2**20, "16 MB": 2**24}  # bytes of all-reduces that are timed
-TURNS = 5  # of each
 OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "torch")
 
 
@@ -94,9 +93,9 @@ def times_of_sums(comm: Communicator) -> str:
         array = comm.zeros(size // 4, "float32")
         comm.allreduce(array)  # touches the memory
         begin = time.perf_counter()
-        for _ in range(TURNS):
+        for _ in range(5):
             comm.allreduce(array)
-        seconds = (time.perf_counter() - begin) / TURNS
+        seconds = (time.perf_counter() - begin) / 5
         times.append(f"{name} {seconds * 1e3:.2f} ms ({size / seconds / 1e6:,.0f} MB/s)")
     return comm.share(", ".join(times))[0]
 

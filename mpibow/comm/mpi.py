@@ -109,12 +109,12 @@ class Mpi(InPlace):
 
     def zeros(self, size: int, dtype: str) -> Array:
         shared = self._open_shared(size, dtype)
-        if shared is None and self.narrow and self._scratch is None:  # a rank that is its node's only one
-            shared = SharedRows(mmap(-1, size * np.dtype(dtype).itemsize), 0, 1, size, dtype)
+        if shared is None and self._scratch is None:  # a rank that shares none is its node's only one
+            shared = SharedRows(mmap(-1, size * np.dtype(dtype).itemsize + 8), 0, 1, size, dtype)  # never empty
         return super().zeros(size, dtype) if shared is None else np.asarray(shared)
 
     def sum(self, array: Array) -> Array:
-        shared = self._shared_rows(array)
+        shared = rows_of(array)
         if shared is None or len(shared.rows) < self.size or self.size > DIRECT:
             return super().sum(array)
         called, rows, _ = shared.find(array)
@@ -123,7 +123,7 @@ class Mpi(InPlace):
         return rows
 
     def allreduce(self, array: Array, stream: object = None) -> None:
-        if (shared := self._shared_rows(array)) is not None:
+        if (shared := rows_of(array)) is not None:
             called, rows, rough = shared.find(array)
             with self._call(called):
                 self._add_up(rows[:, : array.size], rough)
@@ -139,30 +139,24 @@ class Mpi(InPlace):
                 self._add_up_by(self._scratch.rows.view(whole.dtype), whole)
 
     def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
-        shared, board = self._shared_rows(array), None
-        _, rows, rough = ("", flat(array).reshape(1, -1), 0) if shared is None else shared.find(array)
-        if len(rows) > 1 or self._scratch is not None:
-            if shared is None or not isinstance(self._here, ByBoard):
-                super().allreduce_in_parts(array, parts, ready, done)
-                return
-            board = self._here
+        shared, board = rows_of(array), self._here if isinstance(self._here, ByBoard) else None
+        if shared is None or (board is None and len(shared.rows) > 1):
+            super().allreduce_in_parts(array, parts, ready, done)
+            return
+        _, rows, rough = shared.find(array)
         with self._call(describe(f"all-reduce in {len(parts)} parts", array)):
             pieces = [
-                [piece for span in part for piece in self._pieces(rows[:, span], max(rough - span.start, 0))]
-                for part in parts
+                [piece for span in part for piece in self._pieces(rows[:, span], rough - span.start)] for part in parts
             ]
-            steps, over = in_parts(pieces, ready, board), 0
-
-            def goes_on() -> bool:
-                nonlocal over
-                before, over = over, next(steps)
-                return over > before
-
+            steps = in_parts(pieces, ready, board)
             for i, part in enumerate(parts):
-                if i >= over:
-                    begin, size = time.monotonic(), sum(span.stop - span.start for span in part)
-                    self._finish(goes_on, longest=LONGEST_SLEEP / 2, expected=self._pace * size)
-                    self._pace = (time.monotonic() - begin) / max(size, 1)
+                begin, size = time.monotonic(), sum(span.stop - span.start for span in part)
+                self._finish(
+                    lambda: next(steps) > i,  # noqa: B023  it is called at once
+                    longest=LONGEST_SLEEP / 2,
+                    expected=self._pace * size,
+                )
+                self._pace = (time.monotonic() - begin) / max(size, 1)
                 done(i)
             if board is not None:
                 board.before += len(parts)
@@ -206,9 +200,6 @@ class Mpi(InPlace):
     def _open_shared(self, size: int, dtype: str) -> SharedRows | None:
         return open_shared(self, self._leader, size, dtype) if self.shared_memory else None
 
-    def _shared_rows(self, array: Array) -> SharedRows | None:
-        return rows_of(array) if self.shared_memory or self.narrow else None
-
     def _add_up_by(self, rows: Array, whole: Array) -> None:
         """Adds up `whole` of all ranks by way of their `rows`, part after part."""
         step = rows.shape[1]
@@ -229,7 +220,7 @@ class Mpi(InPlace):
 
     def _pieces(self, rows: Array, rough: int) -> Iterator[Iterator[None]]:
         """The pieces of this rank's share of the sums of `rows`; the first `rough` elements may be rounded."""
-        rough *= self.narrow
+        rough = max(rough, 0) * self.narrow
         for each, narrow in ((rows[:, :rough], True), (rows[:, rough:], False)):
             size, share, shares = each.shape[1], self._share, self._shares
             part = each[:, size * share // shares : size * (share + 1) // shares]

@@ -28,7 +28,7 @@ class SharedRows:
         self.rows: Array = np.frombuffer(mapping, dtype).reshape(ranks, -1)  # (ranks, size and padding)
         self._own = self.rows[rank, :size]
         self._start: int = self._own.ctypes.data
-        self._rough = max(size - EXACT, 0) if dtype == "float32" else 0
+        self._rough = size - EXACT if dtype == "float32" else 0
         self._called = f"sum of {size} {self.rows.dtype} in shared memory"  # found once: it costs more than the meeting
 
     @property
@@ -38,13 +38,13 @@ class SharedRows:
 
     def find(self, array: Array) -> tuple[str, Array, int]:
         """For this rank's row or a part of it: their sum in words that are equal on all ranks, all ranks' rows, and how
-        many elements of them may be sent as bfloat16."""
+        many elements of them may be sent as bfloat16: none below 0."""
         if array.size == self._own.size:
             return self._called, self.rows, self._rough
         begin = (array.ctypes.data - self._start) // array.itemsize
         part = slice(begin, begin + array.size)
         called = f"sum of {array.size} {array.dtype} from {begin} in shared memory"
-        return called, self.rows[:, part], max(self._rough - begin, 0)
+        return called, self.rows[:, part], self._rough - begin
 
 
 def rows_of(array: Array) -> SharedRows | None:

@@ -28,7 +28,7 @@ from mpibow.tune.tuner import Tuner
 from .course import Checkpoint, Stop
 from .listing import listing
 from .overrides import override
-from .renamed import refused
+from .renamed import renamed
 from .strict import Rest, build, check_named, hints_of, plain
 from .words import show
 
@@ -267,8 +267,9 @@ def load_mapping(
         scalars = {name: each for name, each in scalars.items() if isinstance(each, int | float | str)}
         with suppress(NameError):  # of an annotation with a local name
             check_named(key, type(value), [*scalars], scalars, hints_of(type(value)))
-    settings = override(Config, {key: value for key, value in mapping.items() if key not in own}, overrides)
-    problems = refused(settings)
+    problems = list[str]()
+    named = {key: value for key, value in mapping.items() if key not in own}
+    settings = renamed(override(Config, named, overrides), lines=problems)
     if isinstance(settings.get("loss"), str):
         settings["loss"] = {"name": settings["loss"]}
     for key, given, example in (

@@ -153,7 +153,10 @@ def read_header(path: Path) -> JsonObject:
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: has format {header.get('format')}, this version reads {FORMAT}")
     files = header.get("files")
-    if not isinstance(files, dict) or not all(FILE.fullmatch(name) and _is_measure(files[name]) for name in files):
+    if not isinstance(files, dict) or not all(
+        FILE.fullmatch(name) and isinstance(each, list) and [*map(type, each)] == [int, int]
+        for name, each in files.items()
+    ):
         raise CheckpointError(f"{file}: files: must be a mapping of rank-0.safetensors and so on to [size, CRC32C]")
     for name, expected in files.items():
         try:
@@ -175,10 +178,6 @@ def _unsealed(data: bytes) -> JsonObject:
         raise ValueError
     # An integer of more than 64 bits is none of ours: as a float it fits no entry that counts.
     return finite(json.loads(data, parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits)))
-
-
-def _is_measure(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(number) is int for number in value)
 
 
 def read_arrays(path: Path, name: str) -> dict[str, Array]:

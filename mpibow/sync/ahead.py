@@ -52,12 +52,11 @@ class Staged:
         self._whole = engine.sending
         self._passes = engine.passes(self._local, self._whole.reshape(1, -1))
         for b in range(buckets.ahead):
-            while not stages.reached(buckets.of_stages[b][-1]):
-                if self._over.wait(max(begin + delays[b] - time.perf_counter(), POLL)):
-                    delays[b] = min(delays[b], EARLY * (time.perf_counter() - begin))  # it was looked for too late
-                    return
+            over = False
+            while not (over or stages.reached(buckets.of_stages[b][-1])):
+                over = self._over.wait(max(begin + delays[b] - time.perf_counter(), POLL))
             delays[b] = EARLY * (time.perf_counter() - begin)
-            if not all(map(stages.finite, buckets.of_stages[b])):
+            if over or not all(map(stages.finite, buckets.of_stages[b])):
                 return
             with self._claim:
                 if self._over.is_set():
@@ -176,7 +175,6 @@ class Ahead:
         self.stages.shut(self._turns)  # the next passes wait for what `finish` brings
         self._updated.exception()  # it has an update to end at most, whose bucket is sent in front of the others
         message = self._engine.outgoing()
-        assert message is not None
         book.enter(tally, message)
         staged.send()
         self._staged = None

@@ -374,7 +374,7 @@ def unordered(communicator: Communicator) -> None:
         array = strict.zeros(10, "float32")
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert not apart.shared_memory
-        assert strict._shared_rows(array) is None
+        assert rows_of(array) is None
         patch.setattr(shared_memory, "FOLDER", "/nowhere")
         nowhere = Mpi()
         assert not nowhere.shared_memory

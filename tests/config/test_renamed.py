@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpibow.config.renamed import refused, renamed
+from mpibow.config.renamed import renamed
 
 NAMES = {
     ("loss", "smoothing"): ("loss", "label_smoothing"), ("loss", "ignore"): ("loss", "ignore_index"),
@@ -25,10 +25,10 @@ def test_an_older_version_s_settings_are_read(old: dict, new: dict):
     assert old == before
 
 
-def test_what_is_refused_is_taken_out():
-    settings = {"loss": {"smoothing": 0.1}, "metrics": {"every": 5, "other": 1}}
-    assert refused(settings, NAMES) == [
+def test_each_is_told_of():
+    lines = list[str]()
+    renamed({"loss": {"smoothing": 0.1}, "metrics": {"every": 5, "other": 1}}, NAMES, lines)
+    assert lines == [
         "loss.smoothing: is loss.label_smoothing now; write loss: {label_smoothing: 0.1}",
         "metrics.every: is log.every now; write log: {every: 5}",
     ]
-    assert settings == {"metrics": {"other": 1}}

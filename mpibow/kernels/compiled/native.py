@@ -42,6 +42,7 @@ Integers = Annotated[Argument, types.int32[::1]]
 Octets = Annotated[Argument, types.uint8[::1]]
 Indices = Annotated[Argument, types.UniTuple(types.int64, 2)]  # an array of int32 or int64, for numeric.index_at
 Back = Literal[False, True]  # whether a kernel, compiled for either, goes backward
+# numba's types of arguments with these annotations; others name theirs.
 _PLAIN = {int: types.int64, float: types.float64, bool: types.boolean}
 
 
@@ -84,7 +85,8 @@ class Native(Generic[P]):
         self._signature, hints = Signature(named), get_type_hints(kernel, include_extras=True)
         self._may_fail = hints["return"] is int
         choices = {each.name: get_args(hints[each.name]) for each in named if get_origin(hints[each.name]) is Literal}
-        self._kinds = {each.name: _kind_of(hints[each.name]) for each in named if each.name not in choices}
+        kinds = {each.name: hints[each.name] for each in named if each.name not in choices}
+        self._kinds = {name: _PLAIN.get(hint) or get_args(hint)[1] for name, hint in kinds.items()}
         # One function for each choice of the arguments that are Literal.
         self.versions = {
             values: Version(partial(self._compiled, dict(zip(choices, values, strict=True))))
@@ -144,11 +146,6 @@ class Native(Generic[P]):
             raise TypeError(f"{self._kernel.__name__}: {at}{error}") from None
         block = np.array(words, np.int64)
         return Command([(version, block.ctypes.data, 0, len(block), 0)], block, arguments, kept)
-
-
-def _kind_of(hint: type) -> Type:
-    """numba's type of an argument with this annotation."""
-    return _PLAIN[hint] if hint in _PLAIN else get_args(hint)[1]
 
 
 def _addresses(arrays: Sequence[Array | None]) -> Array:
