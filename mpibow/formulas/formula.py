@@ -60,7 +60,7 @@ class Formula:
 
     @cached_property
     def _hash(self) -> int:
-        """Of the whole tree, which takes long: functions of formulas keep their results by it."""
+        """The hash of the whole tree, computed once: it takes long, and functions cached by formula need it often."""
         return hash((self.name, self.arrays, self.scalars, self.assignments, self.results))
 
     def __call__(self, *arrays: Array, **scalars: float) -> Arrays:
