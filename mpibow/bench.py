@@ -49,7 +49,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
 
         for _ in range(WARM_UP):
             step()
-        while (
+        while (  # ways to exchange are tried for a hundred iterations, under some rules for ever
             (session.iteration < 200 and session.synchroniser.ahead and not session.synchroniser.ahead.way)
             or session.tuning.comparing
             or session.learners.execution != session.coordinator.execution

@@ -93,7 +93,7 @@ def times_of_sums(comm: Communicator) -> str:
         array = comm.zeros(size // 4, "float32")
         comm.allreduce(array)  # touches the memory
         begin = time.perf_counter()
-        for _ in range(5):
+        for _ in range(5):  # their mean
             comm.allreduce(array)
         seconds = (time.perf_counter() - begin) / 5
         times.append(f"{name} {seconds * 1e3:.2f} ms ({size / seconds / 1e6:,.0f} MB/s)")
