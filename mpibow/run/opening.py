@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mpibow.comm.binding import allowed_cores, core_warnings
+from mpibow.comm.binding import allowed_cores, core_share, core_warnings
 from mpibow.comm.cgroups import machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.shared import ordered
@@ -275,7 +275,9 @@ def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compa
     if config.learners == "auto":
         history = (kept and kept.history) or History.begin(comm.size, config.batch_size)
         limits = caps(config.averaging, comm.size, job.train.count // config.batch_size)
-        history = replace(history, room=tuple(comm.share(room)), caps=tuple(limits))
+        cores = None if job.device.enqueues else core_share(comm.local_size)
+        rooms, shares = zip(*comm.share((room, cores)), strict=True)
+        history = replace(history, room=rooms, caps=tuple(limits), cores=shares)
     trial = Trial(start.timeline.counts(start.iteration), config.batch_size, start.learners[1]) if compares else None
     return Tuning(config.tuner, history, trial, compared=kept is not None and kept.compared)
 

@@ -15,9 +15,10 @@ def decide(history: History, tuner: Tuner) -> Decision:
     """The learners to run next, by rank, until the next window closes. Deterministic; never below one learner a rank.
 
     First every rank goes on beyond its share of the best so far, all ranks at once, until `patience` + 1 more (and,
-    where speeds have changed, fewer) learners did not help. Then it tries the counts that the curves predict as best,
-    and measures close ones again. It settles on the fewest learners whose measured speed is within `threshold` of the
-    best. They stay until the history has dropped their windows; then it goes on from them, beyond and below.
+    where speeds have changed, fewer) learners did not help; beyond one learner a core until one more did not. Then it
+    tries the counts that the curves predict as best, and measures close ones again. It settles on the fewest learners
+    whose measured speed is within `threshold` of the best. They stay until the history has dropped their windows; then
+    it goes on from them, beyond and below.
     """
     caps = (Cap(tuner.most, f"tuner.most is {tuner.most}"), *history.caps)
     limits = _limits(history.room, caps)
@@ -30,7 +31,7 @@ def decide(history: History, tuner: Tuner) -> Decision:
         return Decision(counts, False, f"starting with learners {as_sum(counts)}", tuner.looking)
 
     text, chosen = _told(history, look.measured), look.chosen
-    following = _wider(look)
+    following = _wider(look, history.cores)
     if following is None and chosen not in look.measured:  # the curves' prediction alone must be measured first
         following = chosen
     if following is None and look.may_recheck:
@@ -41,10 +42,11 @@ def decide(history: History, tuner: Tuner) -> Decision:
     return Decision(chosen, True, "; ".join(reasons), tuner.watching)
 
 
-def _wider(look: Look) -> Counts | None:
+def _wider(look: Look, cores: Sequence[int | None]) -> Counts | None:
     """For every rank the next number that it has not had yet; None if all have gone far enough.
 
-    Far enough is `patience` + 1 beyond its share of the best so far. The best is found by half the threshold, so that
+    Far enough is `patience` + 1 beyond its share of the best so far, 1 where that has a learner for every core: they
+    seldom gain, and each number that is tried may seem to by chance. The best is found by half the threshold, so that
     small gains add up.
     """
     share, reach = look.fewest(look.tuner.threshold / 2), look.tuner.patience + 1
@@ -53,10 +55,11 @@ def _wider(look: Look) -> Counts | None:
     changed: dict[int, int] = {}
     for rank, (curve, k, limit) in enumerate(zip(look.curves, share, look.limits, strict=True)):
         low, high = min(curve), max(curve)
+        furthest = max(k + 1, min(k + reach, cores[rank] or limit)) if cores else k + reach
         all_wait_for_it = curve[k].seconds >= nearly
         if all_wait_for_it and low > max(1, k - reach):  # fewer do not help while all wait for another rank
             changed[rank] = low - 1
-        elif high < min(limit, k + reach):
+        elif high < min(limit, furthest):
             changed[rank] = high + 1
     return tuple(changed.get(rank, k) for rank, k in enumerate(share)) if changed else None
 

@@ -67,7 +67,8 @@ class History:
 
     `looks` counts how often it began to look, at first and where speeds had changed; `calm` the settled windows since;
     `vain` how often in a row it looked only because these were many. `why` is of the last time. `batch` is images of a
-    learner's batch. `caps` are what the run's settings allow beside the tuner's own.
+    learner's batch. `caps` are what the run's settings allow beside the tuner's own. `cores`: a rank's share of its
+    node's cores; None where its learners compute elsewhere, none at all where nothing is known.
     """
 
     room: tuple[int | None, ...]
@@ -76,6 +77,7 @@ class History:
     looks: Count = 1
     why: str = ""
     caps: tuple[Cap, ...] = ()
+    cores: tuple[int | None, ...] = ()
     calm: Natural = 0
     vain: Natural = 0
 

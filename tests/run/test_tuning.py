@@ -96,6 +96,8 @@ def on(
     def made(job: tiny.Job, comm: Communicator, *rest) -> Parts:
         parts = opened(job, comm, *rest)
         parts.learners.plan = Counted(parts.learners.plan, (most or {}).get(comm.rank, 64))  # type: ignore[assignment]
+        if parts.tuning.history is not None:  # whatever cores this machine has
+            parts.tuning.history = replace(parts.tuning.history, cores=())
         return replace(parts, tuning=timed(parts.tuning, comm.rank, curves))
 
     return made

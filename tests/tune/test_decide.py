@@ -47,6 +47,12 @@ def test_one_that_does_not_is_taken_back_after_another_did_not_either():
     assert found[-1].span == TUNER.watching
 
 
+@pytest.mark.parametrize(("cores", "asked"), [(1, [1, 2, 3, 3, 2]), (3, [1, 2, 3, 3, 2]), (4, [1, 2, 3, 4, 4, 2])])
+def test_beyond_a_learner_a_core_the_first_that_does_not_help_is_the_last(cores: int, asked: list[int]):
+    """With a core each one dip does not stop it; and two on one core, which help, are gone beyond."""
+    assert path(walk([0.1, 0.105, 0.2, 0.22], start=replace(History.begin(1, 4), cores=(cores,)))) == asked
+
+
 def test_a_window_that_something_else_disturbed():
     """Another process took the core while 2 and 3 were tried for the first time."""
     tried = history(window((1,), [0.1]), window((2,), [0.2]), window((3,), [0.3]))
