@@ -23,6 +23,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...]]] = {  # cla
     "lenet": (partial(nets.lenet, 10), 10, (1, 28, 28)),
     "logistic": (partial(nets.logistic, 10), 10, (1, 28, 28)),
     "mlp": (partial(nets.mlp, 10), 10, (1, 28, 28)),
+    "mlp model.hidden=[1024,1024,1024,1024]": (partial(nets.mlp, 10, 4 * [1024]), 10, (1, 28, 28)),  # 4 million weights
     "resnet20": (partial(nets.resnet_cifar, 10, 20, "identity", 32), 10, (3, 32, 32)),
     "resnet32": (partial(nets.resnet_cifar, 10, 32, "identity", 32), 10, (3, 32, 32)),
     "resnet50": (partial(nets.resnet, 1000, (3, 4, 6, 3), 4), 1000, (3, 224, 224)),

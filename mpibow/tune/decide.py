@@ -25,13 +25,13 @@ def decide(history: History, tuner: Tuner) -> Decision:
     last = history.windows[-1] if history.windows else None
     if last and last.settled and fits(last.counts, limits):
         return Decision(last.counts, True, f"{_told(history, {})}; staying", tuner.watching)
-    look = Look.of(history.windows, limits, tuner)
+    look = Look.of(history.windows, limits, history.cores or (None,) * len(limits), tuner)
     if not all(look.curves):  # nothing measured yet, or only counts that do not fit any more
         counts = tuple(min(last.counts[rank] if last else 1, limit) for rank, limit in enumerate(limits))
         return Decision(counts, False, f"starting with learners {as_sum(counts)}", tuner.looking)
 
     text, chosen = _told(history, look.measured), look.chosen
-    following = _wider(look, history.cores)
+    following = _wider(look)
     if following is None and chosen not in look.measured:  # the curves' prediction alone must be measured first
         following = chosen
     if following is None and look.may_recheck:
@@ -42,7 +42,7 @@ def decide(history: History, tuner: Tuner) -> Decision:
     return Decision(chosen, True, "; ".join(reasons), tuner.watching)
 
 
-def _wider(look: Look, cores: Sequence[int | None]) -> Counts | None:
+def _wider(look: Look) -> Counts | None:
     """For every rank the next number that it has not had yet; None if all have gone far enough.
 
     Far enough is `patience` + 1 beyond its share of the best so far, 1 where that has a learner for every core: they
@@ -55,7 +55,7 @@ def _wider(look: Look, cores: Sequence[int | None]) -> Counts | None:
     changed: dict[int, int] = {}
     for rank, (curve, k, limit) in enumerate(zip(look.curves, share, look.limits, strict=True)):
         low, high = min(curve), max(curve)
-        furthest = max(k + 1, min(k + reach, cores[rank] or limit)) if cores else k + reach
+        furthest = max(k + 1, min(k + reach, look.cores[rank] or k + reach))
         all_wait_for_it = curve[k].seconds >= nearly
         if all_wait_for_it and low > max(1, k - reach):  # fewer do not help while all wait for another rank
             changed[rank] = low - 1

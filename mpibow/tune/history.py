@@ -11,6 +11,7 @@ from .meter import Estimate, Reading, mean
 from .tuner import Tuner, WindowSpan
 
 Counts = tuple[int, ...]  # learners by rank
+Cores = tuple[int | None, ...]  # learners that have a core of their own, by rank; None: that is not known
 
 ANCHORS = 3  # windows that later ones are compared with: the first, so that a slow drift adds up
 PERSIST = 2  # windows in a row that must have changed before the tuner looks again, one more after every look
@@ -67,8 +68,8 @@ class History:
 
     `looks` counts how often it began to look, at first and where speeds had changed; `calm` the settled windows since;
     `vain` how often in a row it looked only because these were many. `why` is of the last time. `batch` is images of a
-    learner's batch. `caps` are what the run's settings allow beside the tuner's own. `cores`: a rank's share of its
-    node's cores; None where its learners compute elsewhere, none at all where nothing is known.
+    learner's batch. `caps` are what the run's settings allow beside the tuner's own. `cores` are empty
+    where nothing is known.
     """
 
     room: tuple[int | None, ...]
@@ -77,7 +78,7 @@ class History:
     looks: Count = 1
     why: str = ""
     caps: tuple[Cap, ...] = ()
-    cores: tuple[int | None, ...] = ()
+    cores: Cores = ()
     calm: Natural = 0
     vain: Natural = 0
 

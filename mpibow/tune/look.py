@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import hypot
 
-from .history import Counts, Window
+from .history import Cores, Counts, Window
 from .meter import Estimate, mean
 from .tuner import Tuner
 
-RECHECKS = 6  # windows of a look that try no new number of learners on any rank
+RECHECKS = 5  # windows of a look that try no new number of learners on any rank
 
 Curve = Mapping[int, Estimate]  # learners of a rank -> seconds of an iteration if this rank were the slowest
 
@@ -26,19 +26,20 @@ class Speed:
 
 @dataclass(frozen=True)
 class Look:
-    """The estimates for learners within `limits`, the most of each rank.
+    """The estimates for learners within `limits`, the most of each rank, `cores` of which have one of their own.
 
     `tried` has the counts of every window in order, `curves` is by rank, `measured` has counts that ran together.
     """
 
     tried: tuple[Counts, ...]
     limits: Counts
+    cores: Cores
     curves: tuple[Curve, ...]
     measured: Mapping[Counts, Speed]
     tuner: Tuner
 
     @classmethod
-    def of(cls, windows: Sequence[Window], limits: Counts, tuner: Tuner) -> Look:
+    def of(cls, windows: Sequence[Window], limits: Counts, cores: Cores, tuner: Tuner) -> Look:
         curves = tuple(_curve(windows, rank, limit, tuner) for rank, limit in enumerate(limits))
         tried = tuple(window.counts for window in windows)
         wholes: dict[Counts, list[Estimate]] = {}
@@ -46,7 +47,7 @@ class Look:
             if fits(window.counts, limits):
                 wholes.setdefault(window.counts, []).append(window.whole)
         measured = {counts: _speed(counts, _alike(each, tuner)) for counts, each in wholes.items()}
-        return cls(tried, limits, curves, measured, tuner)
+        return cls(tried, limits, cores, curves, measured, tuner)
 
     @cached_property
     def may_recheck(self) -> bool:
@@ -55,9 +56,16 @@ class Look:
 
     @cached_property
     def speeds(self) -> Mapping[Counts, Speed]:
-        """The measured speeds, and those that the curves predict as long as there is time to measure them."""
+        """The measured speeds, and those that the curves predict as long as there is time to measure them.
+
+        Less the threshold where learners have no core of their own: that these are faster is less likely than chance.
+        """
         promises = _promises(self.curves, self.tuner.precision) if self.may_recheck or not self.measured else {}
-        return {**promises, **self.measured}  # measured ones take precedence
+        speeds = {**promises, **self.measured}  # measured ones take precedence
+        return {counts: speed if fits(counts, self.cores) else self._less(speed) for counts, speed in speeds.items()}
+
+    def _less(self, speed: Speed) -> Speed:
+        return Speed(speed.rate * (1 - self.tuner.threshold), speed.relative)
 
     @cached_property
     def best(self) -> Counts:
@@ -75,8 +83,8 @@ class Look:
         return min(good, key=lambda counts: (sum(counts), -self.speeds[counts].rate))
 
 
-def fits(counts: Counts, limits: Counts) -> bool:
-    return all(k <= limit for k, limit in zip(counts, limits, strict=True))
+def fits(counts: Counts, limits: Cores) -> bool:
+    return all(limit is None or k <= limit for k, limit in zip(counts, limits, strict=True))
 
 
 def slowest(curves: Sequence[Curve], counts: Counts) -> Estimate:

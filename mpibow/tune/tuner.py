@@ -25,7 +25,7 @@ class Tuner:
     most: Annotated[Count, "most learners per rank"] = 64
     drift: ClassVar = 0.1  # change of speed, as a fraction, after which the tuner starts again
     patience: ClassVar = 1  # numbers of learners to try after the first one without such a gain
-    window: ClassVar = 2.0  # most seconds to measure a number of learners; 15 iterations if these take longer
+    window: ClassVar = 1.75  # most seconds to measure a number of learners; 15 iterations if these take longer
     watch: ClassVar = 5.0  # seconds between checks of the speed once settled; 15 iterations if these take longer
     again: ClassVar = 60.0  # seconds without change after which the tuner tries other numbers again, later more
 

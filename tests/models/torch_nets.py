@@ -319,8 +319,8 @@ def convnet3(classes: int, norm: str) -> nn.Module:
     return nn.Sequential(*block(3, 16), *pooled, nn.Flatten(), nn.Linear(64 * 4, classes))
 
 
-def mlp(classes: int) -> nn.Module:
-    return nn.Sequential(*head(784, 256, classes))
+def mlp(classes: int, hidden: Sequence[int] = (256,)) -> nn.Module:
+    return nn.Sequential(*head(784, *hidden, classes))
 
 
 def logistic(classes: int) -> nn.Module:

@@ -53,6 +53,13 @@ def test_beyond_a_learner_a_core_the_first_that_does_not_help_is_the_last(cores:
     assert path(walk([0.1, 0.105, 0.2, 0.22], start=replace(History.begin(1, 4), cores=(cores,)))) == asked
 
 
+def test_a_learner_without_a_core_must_bring_the_threshold_twice():
+    """Three learners are 4 % or 8 % faster than two; with a core for the third 4 % are enough."""
+    for gain, cores, settled in ((1.04, 3, 3), (1.04, 2, 2), (1.08, 2, 3)):
+        begun = replace(History.begin(1, 4), cores=(cores,))
+        assert path(walk([0.1, 0.1, 0.15 / gain, 0.3, 0.5], start=begun))[-1] == settled
+
+
 def test_a_window_that_something_else_disturbed():
     """Another process took the core while 2 and 3 were tried for the first time."""
     tried = history(window((1,), [0.1]), window((2,), [0.2]), window((3,), [0.3]))
