@@ -26,8 +26,9 @@ def ours(nodes: Cluster, model: str, options: argparse.Namespace, *settings: str
 
 
 def _ours(nodes: Cluster, model: str, options: argparse.Namespace, *settings: str) -> float:
-    command = nodes.mpirun([1, 1], "-m", "mpibow.bench", "train", *model.split(), "--json", "--batch-size", str(options.batch),
-                           "--seconds", str(options.seconds), f"rule.name={options.rule}", *settings)  # fmt: skip
+    command = nodes.mpirun([1, 1], "-m", "mpibow.bench", "train", *model.split(), "--json", "--batch-size",
+                           str(options.batch), "--seconds", str(options.seconds), f"rule.name={options.rule}",
+                           *settings)  # fmt: skip
     done = subprocess.run(command, env={**os.environ, **MPI, **OPEN_MPI}, text=True, stdout=-1, timeout=LIMIT)
     done.check_returncode()
     return float(json.loads(done.stdout.splitlines()[-1])["images_per_second"])

@@ -11,7 +11,7 @@ from .history import Cores, Counts, Window
 from .meter import Estimate, mean
 from .tuner import Tuner
 
-RECHECKS = 5  # windows of a look that try no new number of learners on any rank
+RECHECKS = 4  # windows of a look that try no new number of learners on any rank
 
 Curve = Mapping[int, Estimate]  # learners of a rank -> seconds of an iteration if this rank were the slowest
 
