@@ -58,10 +58,11 @@ class Cluster:
     nodes: list[Node]
     agent: Path
 
-    def mpirun(self, ranks: Sequence[int], *arguments: str) -> list[str]:
-        """The command of `python arguments...` with so many ranks on each node, the first ranks on the first node."""
+    def mpirun(self, ranks: Sequence[int], *arguments: str, network: str = "10.77.0.0/24") -> list[str]:
+        """The command of `python arguments...` with so many ranks on each node, the first ranks on the first node, that
+        exchange by `network`: a subnet, or an interface by name."""
         hosts = ",".join(f"{node.address}:{count}" for node, count in zip(self.nodes, ranks, strict=True))
-        subnet = ("--mca", "btl_tcp_if_include", "10.77.0.0/24", "--prtemca", "plm_ssh_agent", str(self.agent))
+        subnet = ("--mca", "btl_tcp_if_include", network, "--prtemca", "plm_ssh_agent", str(self.agent))
         idle = ("--mca", "mpi_yield_when_idle", str(int(sum(ranks) > (os.cpu_count() or 1))))
         program = [str(launcher()), "--host", hosts, "--map-by", "slot", "-n", str(sum(ranks)), *subnet, *idle]
         return self.switch.enter(*program, sys.executable, *arguments, only_network=True)
