@@ -16,9 +16,9 @@ def allowed_cores() -> int:
     return min(bound, machine_cores())
 
 
-def core_share(ranks: int) -> int | None:
-    """The cores that each of a node's `ranks` may use without sharing them; None where they share all."""
-    return min(allowed_cores(), machine_cores() // ranks) or None
+def core_share(ranks: int) -> int:
+    """The cores that each of a node's `ranks` may use without sharing them; at least 1."""
+    return max(1, min(allowed_cores(), machine_cores() // ranks))
 
 
 def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launcher: str = "") -> str | None:
