@@ -1,12 +1,14 @@
-"""Measures training on made-up data, its parts, and the memory of a plan.
+"""Measures training on made-up data, its parts, the memory of a plan, and a module beside PyTorch.
 
 python -m mpibow.bench train MODEL --device D --batch-size B --learners K --seconds S --json
 python -m mpibow.bench profile MODEL --batch-size B --seconds S --json
 python -m mpibow.bench memory MODEL --batch-size B --json
+python -m mpibow.bench net FILE.py:NAME DATA --torch PYTHON --batch-size B --json
 """
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from .comm.communicator import Communicator
 from .comm.launch import run_ranks, say
+from .compare import compare, compare_text
 from .diagnose.profile import profile
 from .errors import ConfigError
 from .graph.formats import Reorder
@@ -28,7 +31,7 @@ from .models import MODELS, OBJECTIVES
 from .run.results import versions
 from .run.session import Session
 from .run.signals import Signals, interruption
-from .system.command import parser_of
+from .system.command import parser_of, positive
 from .system.streams import as_command
 from .train import iterate
 
@@ -147,20 +150,35 @@ def parser() -> argparse.ArgumentParser:
     models = sorted([*MODELS, *OBJECTIVES])
     made = parser_of(
         "bench",
-        "Measures, on made-up data, the speed of training, the parts of an iteration, or a plan's memory.",
+        "Measures, on made-up data, the speed of training, the parts of an iteration, or a plan's memory. Compares a "
+        "module of your own in mpibow and in PyTorch.",
         f"models: {', '.join(models)}",
     )
     commands = made.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="measure the whole training step; also under mpirun")
     profiled = commands.add_parser("profile", help="measure the parts of one learner's iteration")
     memory = commands.add_parser("memory", help="print the memory of a training plan, and the least possible")
+    net = commands.add_parser("net", help="compare a module of your own in mpibow and in PyTorch, on your data")
+    net.add_argument("net", metavar="FILE.py:NAME", help="function that returns a torch.nn.Module, or a module")
+    net.add_argument("data", metavar="DATA", help="folder of records with classes")
+    net.add_argument(
+        "--torch", default=sys.executable, metavar="PYTHON", help="Python that has PyTorch (default: this one)"
+    )
+    net.add_argument("--rounds", type=positive, default=5, help="turns of each side (default: 5)")
+    net.add_argument("--seconds", type=float, default=1.0, help="seconds of a turn (default: 1)")
     for command in (train, profiled, memory):
         command.add_argument("model", choices=models, metavar="MODEL", help="model to train")
-        command.add_argument("--batch-size", type=int, default=8, help="samples per learner and iteration (default: 8)")
         command.add_argument("--shape", help="channels,height,width of an image (default: the model's)")
         command.add_argument("--classes", type=int, help="number of classes (default: the model's)")
-        command.add_argument("--json", action="store_true", help="print one JSON line")
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
+    for command in (train, profiled, memory, net):
+        command.add_argument(
+            "--batch-size",
+            type=positive,
+            default=8,
+            help="samples per learner and iteration (default: 8)",
+        )
+        command.add_argument("--json", action="store_true", help="print one JSON line")
         command.add_argument(
             "--device", choices=["auto", "cuda", "onednn", "numpy"], help="device to compute on (default: auto)"
         )
@@ -173,25 +191,29 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> None:
     command = parser()
     arguments, rest = command.parse_known_args(argv)  # settings that stand behind options
-    if any(text.startswith("-") or "=" not in text for text in rest):
+    if rest and (arguments.command == "net" or any(text.startswith("-") or "=" not in text for text in rest)):
         command.error(f"unrecognized arguments: {' '.join(rest)}")
-    arguments.overrides += rest
+    if rest:
+        arguments.overrides += rest
     run_ranks(partial(_run, arguments))
 
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        job = made_up_job(arguments, comm.share(folder)[0])
-        job, told = on_device(job, comm)
-        if arguments.command == "memory":
-            if told and comm.rank == 0:  # the other commands train, and training logs it
-                say(told)
-            found, text = bench_memory(job), memory_text
-        elif arguments.seconds <= 0:
-            raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
+        if arguments.command == "net":
+            found, text = compare(arguments, comm, folder, bench_train), compare_text
         else:
-            bench, text = (bench_train, train_text) if arguments.command == "train" else (bench_profile, profile_text)
-            found = bench(job, comm, arguments.seconds)
+            job, told = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
+            if arguments.command == "memory":
+                if told and comm.rank == 0:  # the other commands train, and training logs it
+                    say(told)
+                found, text = bench_memory(job), memory_text
+            elif arguments.seconds <= 0:
+                raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
+            elif arguments.command == "train":
+                found, text = bench_train(job, comm, arguments.seconds), train_text
+            else:
+                found, text = bench_profile(job, comm, arguments.seconds), profile_text
         comm.barrier()  # rank 0's folder is every rank's
     if comm.rank == 0:
         print(json.dumps(found) if arguments.json else text(found))

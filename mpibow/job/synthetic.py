@@ -58,9 +58,9 @@ def _ratings() -> NamedArrays:
     return NamedArrays({"user": user, "item": item, "rating": generator.uniform(1, 5, len(user))}, name="made up")
 
 
-def _config(arguments: argparse.Namespace, out: str, model: Mapping[str, object]) -> Config:
-    settings = {
-        "model": model,
+def settings_of(arguments: argparse.Namespace, out: str) -> dict[str, object]:
+    """The settings of a measurement, which writes nothing but a run directory in `out`."""
+    return {
         "batch_size": arguments.batch_size,
         "device": arguments.device or "auto",
         "learners": getattr(arguments, "learners", 1),
@@ -70,4 +70,8 @@ def _config(arguments: argparse.Namespace, out: str, model: Mapping[str, object]
         "log": {"every": 10**9},
         "out": out,
     }
+
+
+def _config(arguments: argparse.Namespace, out: str, model: Mapping[str, object]) -> Config:
+    settings = {"model": model, **settings_of(arguments, out)}
     return load_mapping(settings, arguments.overrides, data_given=True)

@@ -1,0 +1,125 @@
+"""A module of the user's own trained in mpibow and in PyTorch, in turn, each with several settings."""
+
+import argparse
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from multiprocessing import Pipe
+from statistics import median
+from tempfile import TemporaryFile
+from typing import Any
+
+from .aten.net import TorchNet
+from .comm.communicator import Communicator
+from .comm.launch import say
+from .data.dataset import lots
+from .data.decoded import Decoded
+from .data.sample_settings import Image
+from .errors import ConfigError, MpibowError
+from .fitting import job_of_settings
+from .job import Job, on_device
+from .job.record_kinds import classified, open_data
+from .job.synthetic import settings_of
+from .system.command import PACKAGE
+from .system.files import reason
+
+Figures = Mapping[str, Any]  # by name
+Side = Callable[[float], Figures]  # of training for some seconds
+OURS, COMPILED = "mpibow", "torch.compile"
+# This package comes first on the path, its neighbours last: the other Python has packages of its own.
+START = """import sys; sys.path.insert(0, sys.argv[1])
+import mpibow; sys.path.append(sys.path.pop(0))
+from mpibow.torch_side import serve; serve(int(sys.argv[2]))"""
+
+
+def compare(
+    options: argparse.Namespace, comm: Communicator, folder: str, train: Callable[[Job, Communicator, float], Figures]
+) -> Figures:
+    """Images/s of all settings in every round; `train` measures a job for some seconds. Raises ConfigError."""
+    if comm.size > 1:
+        raise ConfigError(f"net: compares within one process, got {comm.size} ranks; leave mpirun out")
+    records = open_data(options.data)
+    if not classified(records):
+        raise ConfigError(f"{options.data}: must have a class for each image or row, and has no classes")
+    _, batch = next(lots(records if records.shape else Decoded(records, Image()), options.batch_size))
+    counts = sorted({1, len(os.sched_getaffinity(0))})
+    with torch_side(options.torch) as ask:
+        say(f"PyTorch reads {options.net}")
+        program, version = ask(options.net, *batch.values())
+
+        def job(learners: int) -> Job:
+            settings = {**settings_of(options, folder), "learners": learners}
+            found, _ = on_device(job_of_settings(TorchNet(program, None), options.data, settings), comm)
+            if found.device.enqueues:
+                raise ConfigError("net: PyTorch's side computes on CPUs; type --device onednn")
+            return replace(found, quiet=True)
+
+        jobs = [job(count) for count in counts]
+        sides: dict[str, Side] = {f"{OURS} (learners {job.config.learners})": partial(train, job, comm) for job in jobs}
+        for kind in ("eager", COMPILED):
+            for count in counts:
+                sides[f"PyTorch {version} ({kind}, threads {count})"] = partial(ask, count, kind == COMPILED)
+        for name in [*sides]:
+            say(f"warm-up: {name}")
+            try:
+                sides[name](0.0)
+            except ConfigError as error:
+                if COMPILED not in name:
+                    raise
+                say(f"{name} is left out: {str(error).splitlines()[0]}")
+                del sides[name]
+        rates: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(options.rounds):
+            say(f"round {number + 1} of {options.rounds}")
+            for name in [*sides][:: 1 - number % 2 * 2]:  # every other round in reverse
+                rates[name].append(sides[name](options.seconds)["images_per_second"])
+    about = f"net, batch {options.batch_size}, {jobs[0].kernels.about}, cores {counts[-1]}"
+    return {"about": about, "rates": rates, **ratio_of_best(rates)}
+
+
+@contextmanager
+def torch_side(python: str) -> Iterator[Callable[..., Any]]:
+    """PyTorch in a process of `python`. A question raises ConfigError where that has an error, or has ended."""
+    here, there = Pipe()
+    command = [python, "-c", START, str(PACKAGE.parent), str(there.fileno())]
+    with TemporaryFile("w+") as said, here:
+        try:
+            process = subprocess.Popen(command, pass_fds=[there.fileno()], stdout=said, stderr=said)
+        except OSError as error:
+            raise ConfigError(f"--torch: {python}: cannot be started: {reason(error)}") from None
+        there.close()
+
+        def ask(*question: object) -> Any:
+            try:
+                here.send(question)
+                answer = here.recv()
+            except (EOFError, OSError):
+                code = process.wait()
+                said.seek(0)
+                last = said.read().strip().rpartition("\n")[2]
+                raise ConfigError(f"--torch: {python} ended with code {code}: {last}") from None
+            if isinstance(answer, MpibowError):
+                raise answer
+            return answer
+
+        yield ask
+
+
+def ratio_of_best(rates: Mapping[str, Sequence[float]]) -> Figures:
+    """The fastest settings of both sides by their medians, and how many times as fast mpibow's are, by rounds.
+
+    `rates` are images/s of every round, by a side's name and settings.
+    """
+    best = {name.startswith(OURS): name for name in sorted(rates, key=lambda name: median(rates[name]))}
+    ratios = [one / other for one, other in zip(rates[best[True]], rates[best[False]], strict=True)]
+    return {"best": [best[True], best[False]], "ratios": ratios}
+
+
+def compare_text(found: Figures) -> str:
+    best, ratios = found["best"], found["ratios"]
+    sides = ", ".join(f"{name} {median(found['rates'][name]):,.0f} images/s" for name in best)
+    times = f"{median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f} by round)"
+    return f"{found['about']}: {sides}: {times}"
