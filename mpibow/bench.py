@@ -165,7 +165,6 @@ def parser() -> argparse.ArgumentParser:
         "--torch", default=sys.executable, metavar="PYTHON", help="Python that has PyTorch (default: this one)"
     )
     net.add_argument("--rounds", type=positive, default=5, help="turns of each side (default: 5)")
-    net.add_argument("--seconds", type=float, default=1.0, help="seconds of a turn (default: 1)")
     for command in (train, profiled, memory):
         command.add_argument("model", choices=models, metavar="MODEL", help="model to train")
         command.add_argument("--shape", help="channels,height,width of an image (default: the model's)")
@@ -173,18 +172,17 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
     for command in (train, profiled, memory, net):
         command.add_argument(
-            "--batch-size",
-            type=positive,
-            default=8,
-            help="samples per learner and iteration (default: 8)",
+            "--batch-size", type=positive, default=8, help="samples per learner and iteration (default: 8)"
         )
         command.add_argument("--json", action="store_true", help="print one JSON line")
         command.add_argument(
             "--device", choices=["auto", "cuda", "onednn", "numpy"], help="device to compute on (default: auto)"
         )
     train.add_argument("--learners", type=int, default=1, help="learners per rank (default: 1)")
-    for command in (train, profiled):
-        command.add_argument("--seconds", type=float, default=10.0, help="seconds to measure (default: 10)")
+    for command, seconds in ((train, 10.0), (profiled, 10.0), (net, 1.0)):
+        command.add_argument(
+            "--seconds", type=float, default=seconds, help="to measure, each time (default: %(default)g)"
+        )
     return made
 
 

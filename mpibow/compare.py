@@ -85,7 +85,7 @@ def torch_side(python: str) -> Iterator[Callable[..., Any]]:
     """PyTorch in a process of `python`. A question raises ConfigError where that has an error, or has ended."""
     here, there = Pipe()
     command = [python, "-c", START, str(PACKAGE.parent), str(there.fileno())]
-    with TemporaryFile("w+") as said, here:
+    with TemporaryFile("w+") as said:
         try:
             process = subprocess.Popen(command, pass_fds=[there.fileno()], stdout=said, stderr=said)
         except OSError as error:
@@ -105,7 +105,8 @@ def torch_side(python: str) -> Iterator[Callable[..., Any]]:
                 raise answer
             return answer
 
-        yield ask
+        with process, here:  # which ends it
+            yield ask
 
 
 def ratio_of_best(rates: Mapping[str, Sequence[float]]) -> Figures:

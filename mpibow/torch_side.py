@@ -8,7 +8,6 @@ from functools import cache, partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import Module
@@ -29,11 +28,13 @@ def serve(descriptor: int) -> None:
     batch = (pixels / pixels.max().clamp(1), label.long())
 
     def program() -> tuple[object, str]:
-        return from_torch(module_of(net), batch[:1]).program, torch.__version__.partition("+")[0]
+        return from_torch(module_of(net), batch[:1]).program, str(torch.__version__)
 
     @cache
     def step_of(threads: int, compiled: bool) -> Callable[[], None]:
-        module = module_of(net).train()
+        module = module_of(net)
+        if not module.training:  # parts may be in evaluation mode
+            module.train()
         update = torch.optim.SGD(module.parameters(), lr=1e-4, momentum=0.9, fused=True)
 
         def loss(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
@@ -58,15 +59,14 @@ def serve(descriptor: int) -> None:
             count += 1
         return {"images_per_second": count * len(label) / (time.perf_counter() - begin)}
 
-    work: Callable[[], Any] = program
+    work: Callable[[], object] = program
     with suppress(EOFError):
         while True:
             try:
                 pipe.send(work())
-            except MpibowError as error:
-                pipe.send(error)
             except Exception as error:
-                pipe.send(ConfigError(f"{net}: {type(error).__name__}: {error}"))
+                known = isinstance(error, MpibowError)
+                pipe.send(error if known else ConfigError(f"{net}: {type(error).__name__}: {error}"))
             work = partial(figures, *pipe.recv())
 
 

@@ -159,7 +159,6 @@ def test_what_is_refused(tmp_path):
             "error: --shape, --classes: matrix_factorisation has neither; leave them out\n",
         ),
         (["train", "convnet", "--shape", "x"], "error: --shape: must be channels,height,width, got 'x'\n"),
-        (["train", "convnet", "--batch-size", "0"], "error: batch_size: must be an integer of at least 1, got 0\n"),
     )
     found = in_turn("mpibow.bench", *((tmp_path, arguments) for arguments, _ in refused))
     assert [(done.returncode, done.stderr) for done in found] == [(2, message) for _, message in refused]
