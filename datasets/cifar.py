@@ -44,7 +44,8 @@ def convert(
     version = cifar.version
     output = output or Path("data", version.set)
     arguments.prepare(output, overwrite)
-    parts = {part: _part([cifar.batches[name] for name in getattr(version, part)]) for part in ("train", "test")}
+    *train, test = cifar.batches.values()
+    parts = {"train": _part(train), "test": _part([test])}
     about = _about(cifar, coarse)
     names = cifar.class_names
     write_parts(output, parts, classes=len(names), class_names=names, source=about, overwrite=overwrite)

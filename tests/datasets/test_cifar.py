@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.convert import cifar as reader
-from mpibow.convert.cifar_files import CIFAR10, COARSE, FINE, LABELS, VERSIONS, CifarVersion
+from mpibow.convert.cifar_files import LABELS, VERSIONS, CifarVersion
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.convert import python2
@@ -32,6 +32,7 @@ FINE_LABELS = np.array([3, 9, 0, 1, 2, 8, 4, 5, 6, 7, 0, 9])
 COARSE_LABELS = (FINE_LABELS + 5) % 20
 AGAIN = "get the file again"
 BINARY, PYTHON, BINARY100, PYTHON100 = VERSIONS
+CIFAR10, FINE, COARSE = (each.names for each in LABELS.values())
 EACH_VERSION = pytest.mark.parametrize("version", VERSIONS, ids=str)
 
 
@@ -85,7 +86,8 @@ def archive(path: Path, *versions: CifarVersion) -> Path:
 
 
 def check(output: Path, version: CifarVersion, coarse: bool = False) -> None:
-    rows = {"train": slice(0, PER_FILE * len(version.train)), "test": slice(PER_FILE * len(version.train), None)}
+    train = PER_FILE * (len(version.files) - 1)
+    rows = {"train": slice(0, train), "test": slice(train, None)}
     labels = COARSE_LABELS if coarse else FINE_LABELS
     names = CIFAR10 if version.set == "cifar10" else COARSE if coarse else FINE
     count = PER_FILE * len(version.files)
@@ -136,7 +138,7 @@ def test_every_place(tmp_path, version: CifarVersion, place: str):
         published = {version.archive: path.read_bytes()}
     else:
         folder(source / version.folder if "own" in place else source, version)
-        published = {name: files(version)[name] for name in version.test}
+        published = {name: files(version)[name] for name in version.files if name.startswith("test")}
     cifar.convert(source, tmp_path / "output", any_count=True)
     check(tmp_path / "output", version)
     manifest = open_records(tmp_path / "output" / "test").manifest
@@ -382,13 +384,12 @@ def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path, monkeypatch, packed: b
 def test_the_published_files_are_recognised(tmp_path, monkeypatch):
     source = folder(tmp_path / "source", PYTHON, gzip.compress, ".gz")
     for name in PYTHON.files:
-        table = PYTHON.train if name in PYTHON.train else PYTHON.test
-        monkeypatch.setitem(table, name, hashlib.md5(files(PYTHON)[name]).hexdigest())
+        monkeypatch.setitem(PYTHON.files, name, hashlib.md5(files(PYTHON)[name]).hexdigest())
     for place in (source, archive(tmp_path / "a.tar", PYTHON)):
         cifar.convert(place, tmp_path / "output", any_count=True, overwrite=True)
         about = "CIFAR-10 (Krizhevsky, 2009), the published files"
         assert open_records(tmp_path / "output" / "train").manifest.source == about
-    monkeypatch.setitem(PYTHON.test, "test_batch", "0" * 32)
+    monkeypatch.setitem(PYTHON.files, "test_batch", "0" * 32)
     cifar.convert(source, tmp_path / "output", any_count=True, overwrite=True)
     assert open_records(tmp_path / "output" / "train").manifest.source.endswith(", not the published files")
 
