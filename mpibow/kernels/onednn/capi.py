@@ -62,46 +62,48 @@ INSTALL = {
     "libstdc++.so.6": "apt-get install libstdc++6, or dnf install libstdc++",
 }
 
-NEEDED = (
-    "dnnl_version",
-    "dnnl_get_effective_cpu_isa",
-    "dnnl_engine_create",
-    "dnnl_engine_destroy",
-    "dnnl_set_max_cpu_isa",
-    "dnnl_stream_create",
-    "dnnl_stream_destroy",
-    "dnnl_memory_desc_create_with_tag",
-    "dnnl_memory_desc_query",
-    "dnnl_memory_desc_get_size",
-    "dnnl_memory_desc_clone",
-    "dnnl_memory_desc_destroy",
-    "dnnl_memory_create",
-    "dnnl_memory_destroy",
-    "dnnl_primitive_desc_query",
-    "dnnl_primitive_desc_query_md",
-    "dnnl_primitive_desc_destroy",
-    "dnnl_primitive_create",
-    "dnnl_primitive_execute",
-    "dnnl_primitive_destroy",
-    "dnnl_primitive_attr_create",
-    "dnnl_primitive_attr_destroy",
-    "dnnl_primitive_attr_set_scratchpad_mode",
-    "dnnl_primitive_attr_set_post_ops",
-    "dnnl_post_ops_create",
-    "dnnl_post_ops_destroy",
-    "dnnl_post_ops_append_eltwise",
-    "dnnl_post_ops_append_binary",
-    "dnnl_convolution_forward_primitive_desc_create",
-    "dnnl_convolution_backward_data_primitive_desc_create",
-    "dnnl_convolution_backward_weights_primitive_desc_create",
-    "dnnl_inner_product_forward_primitive_desc_create",
-    "dnnl_inner_product_backward_data_primitive_desc_create",
-    "dnnl_inner_product_backward_weights_primitive_desc_create",
-    "dnnl_batch_normalization_forward_primitive_desc_create",
-    "dnnl_batch_normalization_backward_primitive_desc_create",
-    "dnnl_pooling_forward_primitive_desc_create",
-    "dnnl_pooling_backward_primitive_desc_create",
-    "dnnl_lrn_forward_primitive_desc_create",
-    "dnnl_lrn_backward_primitive_desc_create",
-    "dnnl_reorder_primitive_desc_create",
-)
+# Functions that mpibow calls.
+FUNCTIONS = """
+dnnl_version
+dnnl_get_effective_cpu_isa
+dnnl_engine_create
+dnnl_engine_destroy
+dnnl_set_max_cpu_isa
+dnnl_stream_create
+dnnl_stream_destroy
+dnnl_memory_desc_create_with_tag
+dnnl_memory_desc_query
+dnnl_memory_desc_get_size
+dnnl_memory_desc_clone
+dnnl_memory_desc_destroy
+dnnl_memory_create
+dnnl_memory_destroy
+dnnl_primitive_desc_query
+dnnl_primitive_desc_query_md
+dnnl_primitive_desc_destroy
+dnnl_primitive_create
+dnnl_primitive_execute
+dnnl_primitive_destroy
+dnnl_primitive_attr_create
+dnnl_primitive_attr_destroy
+dnnl_primitive_attr_set_scratchpad_mode
+dnnl_primitive_attr_set_post_ops
+dnnl_post_ops_create
+dnnl_post_ops_destroy
+dnnl_post_ops_append_eltwise
+dnnl_post_ops_append_binary
+dnnl_convolution_forward_primitive_desc_create
+dnnl_convolution_backward_data_primitive_desc_create
+dnnl_convolution_backward_weights_primitive_desc_create
+dnnl_inner_product_forward_primitive_desc_create
+dnnl_inner_product_backward_data_primitive_desc_create
+dnnl_inner_product_backward_weights_primitive_desc_create
+dnnl_batch_normalization_forward_primitive_desc_create
+dnnl_batch_normalization_backward_primitive_desc_create
+dnnl_pooling_forward_primitive_desc_create
+dnnl_pooling_backward_primitive_desc_create
+dnnl_lrn_forward_primitive_desc_create
+dnnl_lrn_backward_primitive_desc_create
+dnnl_reorder_primitive_desc_create
+"""
+NEEDED = FUNCTIONS.split()
