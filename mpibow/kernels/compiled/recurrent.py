@@ -4,11 +4,12 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec, Specs
 from mpibow.ops import Gru, Lstm
 
+from .boxes import copied
 from .command import together
 from .matmul import multiplied, rows
 from .native import Arguments
 from .products import column_sums, laid_out, room, room_spec
-from .time_steps import Gates, copy_all, return_steps, run_steps
+from .time_steps import Gates, return_steps, run_steps
 
 KEPT = {4: ("cells", "tanhs"), 3: ("inner",)}  # beside the gates, by their number
 
@@ -60,11 +61,8 @@ def backward(call: Call) -> Run:
     dinner = scratch.get("dinner", dgates)
     gradients: Arguments = dict(zip(("dy", "dlast", "dcell"), call.dys, strict=False))
     through = return_steps.on(call, dinner=dinner, **gradients, **_of_both(call))
-    firsts = [
-        copy_all.command(source=source, target=target, size=target.size)
-        for source, target in zip(states, dfirst, strict=False)
-        if target is not None
-    ]
+    pairs = zip(states, dfirst, strict=False)
+    firsts = [copied(target, source) for source, target in pairs if source is not None and target is not None]
     outer, inner, x, past = rows(dgates), rows(dinner), rows(call.x0), rows(scratch["past"])
     weights = [
         multiplied(outer.T, x, dw["weight_ih"], place),

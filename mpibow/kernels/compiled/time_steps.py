@@ -231,9 +231,3 @@ def _mix_back(gate: int, dgate: int, dinner: int, inner: int, past: int, dy: int
     inside = floats(dinner + 2 * one, units)
     for j in range(units):
         inside[j] = dm[j] * r[j]
-
-
-@native
-def copy_all(source: Address, target: Address, size: int) -> None:
-    """target <- source."""
-    copied(source, target, size)
