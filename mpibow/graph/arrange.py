@@ -65,7 +65,7 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
             shape, op = out.tensors[name].shape, Reorder(layout_of(name), tag)
             wanted = (0,) if name in trained else ()
             shapes[copy] = Shapes((shape,), shape, training, wanted, Formats((op.source,), op.target))
-            out.append(Node(copy, op, (name,), {}, {}), shape)
+            out.append(Node(copy, op, (name,)), shape)
             if tag != canonical(shape):
                 found[copy] = tag
             if name in trained:

@@ -161,8 +161,8 @@ class Node:
     name: str
     op: Op
     inputs: tuple[str, ...]
-    weights: Weights
-    statistics: Weights
+    weights: Weights = field(default_factory=dict)
+    statistics: Weights = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     outputs: int = 1
 

@@ -203,7 +203,7 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
         values[copy] = Value(copy, shape, values[name].dtype, format=tag)
         source, target, *tags = (name, copy, lie, tag) if end else (copy, name, tag, lie)
         shapes[f"reorder of {copy}"] = Shapes((shape,), shape, False, (), Formats((tags[0],), tags[1]))
-        reorder = Node(f"reorder of {copy}", Reorder(*tags), (source,), {}, {})
+        reorder = Node(f"reorder of {copy}", Reorder(*tags), (source,))
         beside.append(Step("reorder", reorder, (source,), (target,)))
         return copy
 

@@ -172,7 +172,7 @@ def mixed(graph: Graph, widths: Widths, training: bool) -> Graph:
         if dtypes[name] == to:
             return name
         if copy not in dtypes:
-            out.append(Node(copy, Convert(to), (name,), {}, {}), graph.tensors[name].shape)
+            out.append(Node(copy, Convert(to), (name,)), graph.tensors[name].shape)
             dtypes[copy] = to
         return copy
 

@@ -143,7 +143,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
                 values[dy] = Value(dy, values[name].shape, constant=0.0)
             elif len(contributions) > 1:
                 values[dy] = Value(dy, values[name].shape, format=values[name].format)
-                steps.append(Step("sum", Node(dy, Sum(), tuple(contributions), {}, {}), tuple(contributions), (dy,)))
+                steps.append(Step("sum", Node(dy, Sum(), tuple(contributions)), tuple(contributions), (dy,)))
             elif contributions[0] != dy:
                 values[dy] = replace(values[contributions[0]], name=dy, base=contributions[0])
         dy = gradient(node.name)

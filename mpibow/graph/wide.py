@@ -46,7 +46,7 @@ def widen(
 
     def put(name: str, op: Op, *inputs: str) -> str:
         shapes = [out.tensors[each].shape for each in inputs]
-        out.append(Node(name, op, inputs, {}, {}), op.infer(*shapes))
+        out.append(Node(name, op, inputs), op.infer(*shapes))
         return name
 
     def shaped(name: str, shape: Shape) -> str:
@@ -68,7 +68,7 @@ def widen(
         if node.name not in trained and not any(name in trained for name in node.inputs):
             for r in range(k):
                 names = tuple(f"{name}{MARK}{r}" for name in node.inputs)
-                out.append(Node(f"{node.name}{MARK}{r}", node.op, names, {}, {}), graph.tensors[node.name].shape)
+                out.append(Node(f"{node.name}{MARK}{r}", node.op, names), graph.tensors[node.name].shape)
             continue
         if type(node.op) not in operators or graph.tensors[node.inputs[0]].dtype != FLOAT:
             raise ShapeError(f"execution: {_none(node)}")

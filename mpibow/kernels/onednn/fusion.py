@@ -94,7 +94,7 @@ class _Finder:
         if split is not None:
             sources, inside = list(split.inputs), [*inside, split]
         op = HeadsAttention(attention.op, heads, split is not None)
-        node = Node(joined[1].name, op, (*sources, *attention.inputs[3:]), {}, {})
+        node = Node(joined[1].name, op, (*sources, *attention.inputs[3:]))
         return node, [*inside, attention, joined[0]]
 
 
@@ -122,7 +122,7 @@ def turned_together(graph: Graph) -> Graph:
         turned = (a in turns and not many, b in turns)
         if any(turned):
             inputs = tuple(turns[name] if each else name for name, each in zip(node.inputs, turned, strict=True))
-            taken[node.name] = Node(node.name, TurnedMatmul(turned), inputs, {}, {})
+            taken[node.name] = Node(node.name, TurnedMatmul(turned), inputs)
             inside |= {name for name, each in zip(node.inputs, turned, strict=True) if each}
     return rebuilt(graph, taken, inside)
 
