@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from multiprocessing import Pipe
 from statistics import median
 from tempfile import TemporaryFile
@@ -48,7 +49,8 @@ def compare(
     counts = sorted({1, len(os.sched_getaffinity(0))})
     with torch_side(options.torch) as ask:
         say(f"PyTorch reads {options.net}")
-        program, version = ask(options.net, *batch.values())
+        pixels, classes = batch.values()
+        program, version = ask(options.net, pixels, classes)
 
         def job(learners: int) -> Job:
             settings = {**settings_of(options, folder), "learners": learners}
@@ -59,9 +61,10 @@ def compare(
 
         jobs = [job(count) for count in counts]
         sides: dict[str, Side] = {f"{OURS} (learners {job.config.learners})": partial(train, job, comm) for job in jobs}
-        for kind in ("eager", COMPILED):
-            for count in counts:
-                sides[f"PyTorch {version} ({kind}, threads {count})"] = partial(ask, count, kind == COMPILED)
+        layouts = ["", ", channels last"][: 1 + (pixels.ndim == 4)]
+        for kind, layout, count in product(("eager", COMPILED), layouts, counts):
+            side = partial(ask, count, kind == COMPILED, bool(layout))
+            sides[f"PyTorch {version} ({kind}{layout}, threads {count})"] = side
         for name in [*sides]:
             say(f"warm-up: {name}")
             try:

@@ -4,12 +4,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from functools import cache, partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
+from torch import channels_last, contiguous_format
 from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
@@ -31,8 +33,9 @@ def serve(descriptor: int) -> None:
         return from_torch(module_of(net), batch[:1]).program, str(torch.__version__)
 
     @cache
-    def step_of(threads: int, compiled: bool) -> Callable[[], None]:
-        module = module_of(net)
+    def step_of(threads: int, compiled: bool, last: bool) -> Callable[[], None]:
+        layout = channels_last if last else contiguous_format
+        module, own = module_of(net).to(memory_format=layout), batch[0].contiguous(memory_format=layout)
         if not module.training:  # parts may be in evaluation mode
             module.train()
         update = torch.optim.SGD(module.parameters(), lr=1e-4, momentum=0.9, fused=True)
@@ -44,16 +47,16 @@ def serve(descriptor: int) -> None:
 
         def step() -> None:
             update.zero_grad()
-            forward(*batch).backward()
+            forward(own, batch[1]).backward()
             update.step()
 
         for _ in range(WARM_UP):
             step()
         return step
 
-    def figures(threads: int, compiled: bool, seconds: float) -> dict[str, float]:
+    def figures(threads: int, compiled: bool, last: bool, seconds: float) -> dict[str, float]:
         torch.set_num_threads(threads)  # also those that torch.compile makes code for
-        step, count, begin = step_of(threads, compiled), 0, time.perf_counter()
+        step, count, begin = step_of(threads, compiled, last), 0, time.perf_counter()
         while not count or time.perf_counter() < begin + seconds:
             step()
             count += 1
@@ -71,11 +74,11 @@ def serve(descriptor: int) -> None:
 
 
 def module_of(net: str) -> Module:
-    """The module that FILE.py:NAME is, or returns. Raises ConfigError."""
+    """The module that FILE.py:NAME is, copied, or returns. Raises ConfigError."""
     file, _, name = net.rpartition(":")
     path = Path(file).resolve()
     if not path.is_file():
         raise ConfigError(f"{net}: must be FILE.py:NAME, and there is no file '{file}'")
     sys.path.insert(0, str(path.parent))
     found = getattr(import_module(path.stem), name)
-    return found if isinstance(found, Module) else found()
+    return deepcopy(found) if isinstance(found, Module) else found()
