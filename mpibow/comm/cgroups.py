@@ -31,9 +31,9 @@ def cpu_quota(root: Path = ROOT, groups: Path = GROUPS) -> float | None:
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def own_group(groups: Path = GROUPS) -> tuple[str, str]:
+def own_group() -> tuple[str, str]:
     """The same for all processes of one control group: their node and the group's path."""
-    return socket.gethostname(), _read(groups)
+    return socket.gethostname(), _read(GROUPS)
 
 
 def memory_left(root: Path = ROOT, groups: Path = GROUPS) -> int | None:

@@ -57,7 +57,7 @@ class DeviceLearner:
         gpu: Gpu,
         times: DeviceTimes,
         *,
-        dated: bool = False,
+        dated: bool,
     ) -> None:
         self._inputs, self._machine = inputs, gpu.machine
         self.stream = self._machine.driver.stream()

@@ -84,7 +84,7 @@ class LabelledItems(OfItems, Measured):
     Mean and std are those of LOOKED_AT samples, evenly spaced, as they are evaluated.
     """
 
-    def __init__(self, items: Items, inputs: Inputs, hands: Hands, classes: int, ignore: int | None = None) -> None:
+    def __init__(self, items: Items, inputs: Inputs, hands: Hands, classes: int, ignore: int | None) -> None:
         super().__init__(items, inputs, hands)
         self.shape, self.dtype = inputs["image"]
         self.classes, self._ignore = classes, ignore
@@ -126,7 +126,7 @@ def open_labelled(
     classes_of: Callable[[Shape, str], int],
     *,
     training: bool,
-    ignore: int | None = None,
+    ignore: int | None,
 ) -> LabelledItems:
     """`classes_of` gives the number of classes for images of a shape and dtype. Raises RecordError as `open_named`."""
     found = items.sample(0, 0 if training else None)

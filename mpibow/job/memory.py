@@ -32,7 +32,7 @@ def learner_bytes(
     return held + replica_bytes(training, states) - (copy_bytes(training, states) if one else 0)
 
 
-def replica_bytes(training: Plan, states: float = 0) -> int:
+def replica_bytes(training: Plan, states: float) -> int:
     """Bytes of weights, gradients and so many states, and of a 16-bit copy of weights where 16 bits are computed in."""
     narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
     return copy_bytes(training, states + 1) + narrow

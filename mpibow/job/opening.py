@@ -123,9 +123,7 @@ def of_arrays(model: Model) -> bool:
     return gives_losses(model) if is_net_file(model) else model.name in OBJECTIVES
 
 
-def named_samples(
-    path: str, *, image: Image | None = None, text: TokenStream | None = None, training: bool = False
-) -> NamedSamples:
+def named_samples(path: str, *, image: Image | None, text: TokenStream | None, training: bool = False) -> NamedSamples:
     """The records in folder `path` as arrays by name; encoded images as `image` has it, and tokens as `text`."""
     return named(open_data(path), image=image, text=text, training=training)
 

@@ -1,7 +1,7 @@
 """The kernel sets by name: the kernels of operators and the passes over flat arrays for each device."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -105,6 +105,6 @@ def find_kernels(device: str, precision: str, library: str | None, winograd: boo
     return chosen, note
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_folder() -> Path:
     """The user's cache: kernels that are compiled for this machine lie there."""
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpibow"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpibow"

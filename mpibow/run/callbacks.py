@@ -127,9 +127,7 @@ class EarlyStopping:
 class Callbacks:
     """A run's callbacks, whose numbers go to `write`; `stop` names the one that returned STOP, '' before."""
 
-    def __init__(
-        self, callbacks: Sequence[Callback], write: Callable[..., None], rises: Mapping[str, bool] = OWN
-    ) -> None:
+    def __init__(self, callbacks: Sequence[Callback], write: Callable[..., None], rises: Mapping[str, bool]) -> None:
         self._callbacks, self._write, self._rises = tuple(callbacks), write, MappingProxyType(dict(rises))
         self.stop = ""
 

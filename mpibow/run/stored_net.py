@@ -54,7 +54,7 @@ def of_arrays(stored: Stored) -> bool:
     return "inputs" in stored.input
 
 
-def samples_and_graphs(stored: Stored, config: Config, data: str, top_k: int | None = None) -> tuple[Samples, Build]:
+def samples_and_graphs(stored: Stored, config: Config, data: str, top_k: int | None) -> tuple[Samples, Build]:
     """`data`, the run's own of that name or a folder, and the graphs of losses and, for classes, hits.
 
     Raises ConfigError where the net was trained on other data, RecordError where they cannot be read.
@@ -125,7 +125,7 @@ def _classified(stored: Stored, config: Config, data: str, top_k: int | None) ->
     return records, build
 
 
-def _with_top_k(build: Build, top_k: int | None, batch: int, training: bool = False) -> Graph:
+def _with_top_k(build: Build, top_k: int | None, batch: int) -> Graph:
     """The graph with the output top_k for this k; None removes it."""
     graph = build(batch)
     graph.outputs.pop("top_k", None)

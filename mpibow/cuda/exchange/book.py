@@ -29,7 +29,7 @@ class DeviceBook(Book):
         engine: Engine,
         learners: Learners,
         times: DeviceTimes,
-        wait: Callable[[Event], None] | None = None,
+        wait: Callable[[Event], None] | None,
     ) -> None:
         self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
         self._engine, self._learners, self._times = engine, learners, times

@@ -83,7 +83,7 @@ WIDENED: Mapping[type, Callable[[Any, int], Op]] = {
 }
 
 
-def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int, names: Collection[str] = ()) -> Plan:
+def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int, names: Collection[str]) -> Plan:
     """The training plan of k learners; `graph` is one's, and weights `names` are frozen.
 
     Raises ShapeError where an operator has no such form.

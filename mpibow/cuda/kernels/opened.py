@@ -172,7 +172,7 @@ def open_gpu(
     precision: str,
     *,
     graphs: bool,
-    ranges: Range = nullcontext,
+    ranges: Range,
 ) -> Gpu:
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()

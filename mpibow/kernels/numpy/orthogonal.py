@@ -15,7 +15,7 @@ COEFFICIENTS = 3.4445, -4.7750, 2.0315
 ITERATIONS = 5
 
 
-def nearest(v: Array, iterations: int = ITERATIONS, fixed: bool = False) -> Array:
+def nearest(v: Array, iterations: int, fixed: bool) -> Array:
     """|V| O / |O| of V (a, b), Frobenius norms; O is the orthogonal matrix nearest to V, roughly. 0 stays 0.
 
     Or O itself, `fixed`, whose singular values are about 1, whatever the norm of V.
@@ -74,7 +74,7 @@ def matrix_of(shape: Shape) -> tuple[int, int]:
     return shape[0], prod(shape[1:])
 
 
-def cost_of(span: Span, iterations: int = ITERATIONS) -> int:
+def cost_of(span: Span, iterations: int) -> int:
     """The approximate number of operations of an orthogonal step."""
     a, b = sorted(matrix_of(span.shape))
     return 4 * a * a * b + 2 * a**3 * (4 * iterations - 3)
