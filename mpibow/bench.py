@@ -1,8 +1,7 @@
-"""Measures training on made-up data, its parts, the memory of a plan, and a module beside PyTorch.
+"""Measures training on made-up data, its parts, and a module beside PyTorch.
 
 python -m mpibow.bench train MODEL --device D --batch-size B --learners K --seconds S --json
 python -m mpibow.bench profile MODEL --batch-size B --seconds S --json
-python -m mpibow.bench memory MODEL --batch-size B --json
 python -m mpibow.bench net FILE.py:NAME DATA --torch PYTHON --batch-size B --json
 """
 
@@ -19,12 +18,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from .comm.communicator import Communicator
-from .comm.launch import run_ranks, say
+from .comm.launch import run_ranks
 from .compare import compare, compare_text
 from .diagnose.profile import profile
 from .errors import ConfigError
-from .graph.formats import Reorder
-from .graph.memory import peak
 from .job import Job, on_device
 from .job.synthetic import made_up_job
 from .models import MODELS, OBJECTIVES
@@ -127,37 +124,17 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> Figures:
     }
 
 
-def bench_memory(job: Job) -> Figures:
-    """Bytes of a learner's training plan, beside the sizes to compare them with."""
-    plan = job.training_plan()
-    values = {block.name: block.size for block in plan.blocks if block.name in plan.program.values}
-    steps = [step for step in plan.program.steps if not isinstance(step.node.op, Reorder)]
-    written = sum(values.values())
-    return {
-        "arena": plan.arena_bytes,
-        "activations": sum(values[name] for step in steps if step.kind == "forward" for name in step.writes),
-        "largest_alive": peak(plan.blocks),
-        "tensors_written": written,
-        "buffers": sum(block.size for block in plan.blocks) - written,
-        "weights": plan.layout.size * np.dtype(plan.dtype).itemsize,
-        "model": job.title,
-        "batch_size": job.config.batch_size,
-        "kernels": job.kernels.name,
-    }
-
-
 def parser() -> argparse.ArgumentParser:
     models = sorted([*MODELS, *OBJECTIVES])
     made = parser_of(
         "bench",
-        "Measures, on made-up data, the speed of training, the parts of an iteration, or a plan's memory. Compares a "
-        "module of your own in mpibow and in PyTorch.",
+        "Measures, on made-up data, the speed of training, or the parts of an iteration. Compares a module of your own "
+        "in mpibow and in PyTorch.",
         f"models: {', '.join(models)}",
     )
     commands = made.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="measure the whole training step; also under mpirun")
     profiled = commands.add_parser("profile", help="measure the parts of one learner's iteration")
-    memory = commands.add_parser("memory", help="print the memory of a training plan, and the least possible")
     net = commands.add_parser("net", help="compare a module of your own in mpibow and in PyTorch, on your data")
     net.add_argument("net", metavar="FILE.py:NAME", help="function that returns a torch.nn.Module, or a module")
     net.add_argument("data", metavar="DATA", help="folder of records with classes")
@@ -165,12 +142,12 @@ def parser() -> argparse.ArgumentParser:
         "--torch", default=sys.executable, metavar="PYTHON", help="Python that has PyTorch (default: this one)"
     )
     net.add_argument("--rounds", type=positive, default=5, help="turns of each side (default: 5)")
-    for command in (train, profiled, memory):
+    for command in (train, profiled):
         command.add_argument("model", choices=models, metavar="MODEL", help="model to train")
         command.add_argument("--shape", help="channels,height,width of an image (default: the model's)")
         command.add_argument("--classes", type=int, help="number of classes (default: the model's)")
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
-    for command in (train, profiled, memory, net):
+    for command in (train, profiled, net):
         command.add_argument(
             "--batch-size", type=positive, default=8, help="samples per learner and iteration (default: 8)"
         )
@@ -201,17 +178,11 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         if arguments.command == "net":
             found, text = compare(arguments, comm, folder, bench_train), compare_text
         else:
-            job, told = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
-            if arguments.command == "memory":
-                if told and comm.rank == 0:  # the other commands train, and training logs it
-                    say(told)
-                found, text = bench_memory(job), memory_text
-            elif arguments.seconds <= 0:
+            job, _ = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
+            if arguments.seconds <= 0:
                 raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
-            elif arguments.command == "train":
-                found, text = bench_train(job, comm, arguments.seconds), train_text
-            else:
-                found, text = bench_profile(job, comm, arguments.seconds), profile_text
+            bench, text = (bench_train, train_text) if arguments.command == "train" else (bench_profile, profile_text)
+            found = bench(job, comm, arguments.seconds)
         comm.barrier()  # rank 0's folder is every rank's
     if comm.rank == 0:
         print(json.dumps(found) if arguments.json else text(found))
@@ -249,19 +220,6 @@ def profile_text(found: Figures) -> str:
             f"{found['fastest'] / 1e9:.0f} GFLOP/s, take {1e3 * floor:.2f} ms, {floor / whole:.0%} of the iteration",
         ]
     return "\n".join(lines)
-
-
-def memory_text(found: Figures) -> str:
-    arena = found["arena"]
-
-    def beside(key: str) -> str:
-        return f"{found[key] / 2**20:,.1f} MiB ({arena / found[key] - 1:+.1%})"
-
-    return (
-        f"{found['model']}, batch {found['batch_size']}: arena {arena / 2**20:,.1f} MiB; all activations "
-        f"{beside('activations')}; most memory in use at one step {beside('largest_alive')}; all tensors written, "
-        f"forward and gradient, {beside('tensors_written')}; kernels' own buffers {found['buffers'] / 2**20:,.1f} MiB"
-    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpibow.bench import is_over, main, memory_text, profile_text
+from mpibow.bench import is_over, main, profile_text
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.kernels import find_kernels
 from tests.comm.threads import on_threads
@@ -87,43 +87,6 @@ def test_ratings(tmp_path):
     done = bench("train", "matrix_factorisation", "--batch-size", "32", "--seconds", "0.2", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["model"] == "matrix_factorisation"
-
-
-def test_memory(tmp_path):
-    done = bench("memory", "lenet", "--batch-size", "16", "--json", "device=numpy", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["largest_alive"] <= found["arena"] <= 1.05 * found["largest_alive"]
-    assert found["weights"] == 4 * 1_111_952  # with its padding
-    text = bench("memory", "lenet", "--batch-size", "16", "device=numpy", cwd=tmp_path).stdout
-    assert text == memory_text(found) + "\n"
-
-
-def test_the_figures_of_memory(tmp_path):
-    """By hand: float32 of a batch of 4 through 784, 256 and 10; what is alive is counted in whole cache lines."""
-    done = bench("memory", "mlp", "--batch-size", "4", "--json", "device=numpy", cwd=tmp_path)
-    found = json.loads(done.stdout)
-    pixels, hidden, logits, samples = 4 * 4 * 784, 4 * 4 * 256, 4 * 4 * 10, 4 * 4
-    activations = pixels + 2 * hidden + logits + 2 * samples  # the loss, and whether it is a hit
-    gradients = 2 * hidden + logits
-    shown = 192 + 2 * 64  # logits, loss and hits, until the end
-    mask, loss, accuracy = 4 * 256, logits + 5 * samples, 2 * samples  # what kernels save, and their scratch
-    alive = pixels + hidden + 2 * hidden + mask + shown  # as relu goes back: its output, and both gradients
-    figures = ("arena", "activations", "largest_alive", "tensors_written", "buffers")
-    assert [found[key] for key in figures] == [
-        alive,
-        activations,
-        alive,
-        activations + gradients,
-        mask + loss + accuracy,
-    ]
-
-
-@pytest.mark.skipif(FASTEST != "onednn", reason="NumPy's convolutions keep their columns")
-def test_memory_of_a_large_net(tmp_path):
-    found = json.loads(bench("memory", "resnet50", "--batch-size", "32", "--json", cwd=tmp_path).stdout)
-    assert found["arena"] <= 1.05 * found["largest_alive"]
-    assert found["arena"] <= 0.6 * found["tensors_written"]
 
 
 def test_profile(tmp_path):

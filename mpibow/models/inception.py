@@ -18,7 +18,9 @@ from mpibow.ops import (
     relu,
 )
 
-# Channels of a module: 1x1; 3x3 reduce, 3x3; 5x5 reduce, 5x5; 1x1 after pooling. Pooling between the stages.
+Pair = tuple[int, int]
+FIGURE_5 = ("1:64", "1:48 5:64", "1:64 3:96 3:96")  # of Inception-v3
+# GoogLeNet's channels of a module: 1x1; 3x3 reduce, 3x3; 5x5 reduce, 5x5; 1x1 after pooling. Stages begin with pooling.
 STAGES = (
     ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
     (
@@ -57,82 +59,44 @@ def _module(x: Tensor, one: int, reduce3: int, three: int, reduce5: int, five: i
     )
 
 
-Pair = tuple[int, int]
-
-
 def inception_v3(image: Tensor, classes: int, *, drop: float = 0.5) -> Tensor:
     """image (n, 3, 299, 299) -> logits (n, classes), 23,834,568 weights."""
-    x = _conv(_conv(image, 32, 3, stride=2), 32, 3)
-    x = max_pool2d(_conv(x, 64, 3, padding=1), 3, stride=2)
-    x = max_pool2d(_conv(_conv(x, 80, 1), 192, 3), 3, stride=2)
+    x = _branch(_conv(_conv(image, 32, 3, stride=2), 32, 3), "3:64")
+    x = _conv(_branch(max_pool2d(x, 3, stride=2), "1:80"), 192, 3)
+    x = max_pool2d(x, 3, stride=2)
     for pooled in (32, 64, 64):
-        x = _five(x, pooled)
-    x = _reduce_once(x)
-    for channels in (128, 160, 160, 192):
-        x = _seven(x, channels)
-    x = _reduce_twice(x)
+        x = concat(*(_branch(x, each) for each in FIGURE_5), _pooled(x, pooled))
+    x = _reduce(x, _conv(x, 384, 3, stride=2), "1:64 3:96", 96)
+    for c in (128, 160, 160, 192):
+        once, twice = f"1:{c} 1x7:{c} 7x1:192", f"1:{c} 7x1:{c} 1x7:{c} 7x1:{c} 1x7:192"
+        x = concat(_branch(x, "1:192"), _branch(x, once), _branch(x, twice), _pooled(x, 192))
+    x = _reduce(x, _conv(_branch(x, "1:192"), 320, 3, stride=2), "1:192 1x7:192 7x1:192", 192)
     for _ in range(2):
-        x = _wide(x)
+        x = concat(_branch(x, "1:320"), _both(_branch(x, "1:384")), _both(_branch(x, "1:448 3:384")), _pooled(x, 192))
     return dense(dropout(global_avg_pool2d(x), drop), classes)
 
 
-def _conv(x: Tensor, channels: int, kernel: int | Pair, *, stride: int = 1, padding: int | Pair = 0) -> Tensor:
+def _conv(x: Tensor, channels: int, kernel: int | Pair, *, stride: int = 1, padding: Pair = (0, 0)) -> Tensor:
     return relu(batch_norm(conv2d(x, channels, kernel, stride=stride, padding=padding, bias=False), epsilon=1e-3))
 
 
+def _branch(x: Tensor, convolutions: str) -> Tensor:
+    """Convolutions one after the other, as kernel:channels, that keep sizes; "1x7" is 1 high and 7 wide."""
+    for each in convolutions.split():
+        kernel, channels = each.split(":")
+        height, width = map(int, (kernel if "x" in kernel else f"{kernel}x{kernel}").split("x"))
+        x = _conv(x, int(channels), (height, width), padding=(height // 2, width // 2))
+    return x
+
+
 def _pooled(x: Tensor, channels: int) -> Tensor:
-    return _conv(avg_pool2d(x, 3, stride=1, padding=1), channels, 1)
+    return _branch(avg_pool2d(x, 3, stride=1, padding=1), f"1:{channels}")
 
 
-def _five(x: Tensor, pooled: int) -> Tensor:
-    """Figure 5: 5x5, and 3x3 twice."""
-    return concat(
-        _conv(x, 64, 1),
-        _conv(_conv(x, 48, 1), 64, 5, padding=2),
-        _conv(_conv(_conv(x, 64, 1), 96, 3, padding=1), 96, 3, padding=1),
-        _pooled(x, pooled),
-    )
-
-
-def _reduce_once(x: Tensor) -> Tensor:
-    three = _conv(x, 384, 3, stride=2)
-    twice = _conv(_conv(_conv(x, 64, 1), 96, 3, padding=1), 96, 3, stride=2)
-    return concat(three, twice, max_pool2d(x, 3, stride=2))
-
-
-def _seven(x: Tensor, channels: int) -> Tensor:
-    """Figure 6: 7x7 as 1x7 and 7x1, once and twice."""
-    return concat(
-        _conv(x, 192, 1),
-        _down(_across(_conv(x, channels, 1), channels), 192),
-        _across(_down(_across(_down(_conv(x, channels, 1), channels), channels), channels), 192),
-        _pooled(x, 192),
-    )
-
-
-def _across(x: Tensor, channels: int) -> Tensor:
-    return _conv(x, channels, (1, 7), padding=(0, 3))
-
-
-def _down(x: Tensor, channels: int) -> Tensor:
-    return _conv(x, channels, (7, 1), padding=(3, 0))
-
-
-def _reduce_twice(x: Tensor) -> Tensor:
-    three = _conv(_conv(x, 192, 1), 320, 3, stride=2)
-    seven = _conv(_down(_across(_conv(x, 192, 1), 192), 192), 192, 3, stride=2)
-    return concat(three, seven, max_pool2d(x, 3, stride=2))
-
-
-def _wide(x: Tensor) -> Tensor:
-    """Figure 7: filter banks made wide."""
-    return concat(
-        _conv(x, 320, 1),
-        _both(_conv(x, 384, 1)),
-        _both(_conv(_conv(x, 448, 1), 384, 3, padding=1)),
-        _pooled(x, 192),
-    )
+def _reduce(x: Tensor, first: Tensor, second: str, channels: int) -> Tensor:
+    """Half the size: `first`, a branch that ends in `channels`, and pooling."""
+    return concat(first, _conv(_branch(x, second), channels, 3, stride=2), max_pool2d(x, 3, stride=2))
 
 
 def _both(x: Tensor) -> Tensor:
-    return concat(_conv(x, 384, (1, 3), padding=(0, 1)), _conv(x, 384, (3, 1), padding=(1, 0)))
+    return concat(_branch(x, "1x3:384"), _branch(x, "3x1:384"))
