@@ -1,4 +1,4 @@
-"""A module of the user's own trained in mpibow and in PyTorch, in turn, each with several settings."""
+"""A module of the user's own, trained in mpibow and in PyTorch in turn, each with several settings."""
 
 import argparse
 import os
@@ -29,6 +29,7 @@ from .system.files import reason
 
 Figures = Mapping[str, Any]  # by name
 Side = Callable[[float], Figures]  # of training for some seconds
+BATCHES = 16  # that mpibow trains on; PyTorch trains on the first
 OURS, COMPILED = "mpibow", "torch.compile"
 # This package comes first on the path, its neighbours last: the other Python has packages of its own.
 START = """import sys; sys.path.insert(0, sys.argv[1])
@@ -39,29 +40,32 @@ from mpibow.torch_side import serve; serve(int(sys.argv[2]))"""
 def compare(
     options: argparse.Namespace, comm: Communicator, folder: str, train: Callable[[Job, Communicator, float], Figures]
 ) -> Figures:
-    """Images/s of all settings in every round; `train` measures a job for some seconds. Raises ConfigError."""
+    """Images/s of all settings in every round, on samples in memory. Raises ConfigError.
+
+    `train` measures a job for some seconds. PyTorch runs in another process: its threads stay out of this one.
+    """
     if comm.size > 1:
         raise ConfigError(f"net: compares within one process, got {comm.size} ranks; leave mpirun out")
     records = open_data(options.data)
     if not classified(records):
         raise ConfigError(f"{options.data}: must have a class for each image or row, and has no classes")
-    _, batch = next(lots(records if records.shape else Decoded(records, Image()), options.batch_size))
+    batch, data = options.batch_size, records if records.shape else Decoded(records, Image())
+    image, label = next(lots(data, BATCHES * batch))[1].values()  # in memory: neither side decodes
     counts = sorted({1, len(os.sched_getaffinity(0))})
     with torch_side(options.torch) as ask:
         say(f"PyTorch reads {options.net}")
-        pixels, classes = batch.values()
-        program, version = ask(options.net, pixels, classes)
+        program, version = ask(options.net, image[:batch], label[:batch])
 
         def job(learners: int) -> Job:
             settings = {**settings_of(options, folder), "learners": learners}
-            found, _ = on_device(job_of_settings(TorchNet(program, None), options.data, settings), comm)
+            found, _ = on_device(job_of_settings(TorchNet(program, None), (image, label), settings), comm)
             if found.device.enqueues:
                 raise ConfigError("net: PyTorch's side computes on CPUs; type --device onednn")
             return replace(found, quiet=True)
 
         jobs = [job(count) for count in counts]
         sides: dict[str, Side] = {f"{OURS} (learners {job.config.learners})": partial(train, job, comm) for job in jobs}
-        layouts = ["", ", channels last"][: 1 + (pixels.ndim == 4)]
+        layouts = ["", ", channels last"][: 1 + (image.ndim == 4)]
         for kind, layout, count in product(("eager", COMPILED), layouts, counts):
             side = partial(ask, count, kind == COMPILED, bool(layout))
             sides[f"PyTorch {version} ({kind}{layout}, threads {count})"] = side
@@ -79,7 +83,7 @@ def compare(
             say(f"round {number + 1} of {options.rounds}")
             for name in [*sides][:: 1 - number % 2 * 2]:  # every other round in reverse
                 rates[name].append(sides[name](options.seconds)["images_per_second"])
-    about = f"net, batch {options.batch_size}, {jobs[0].kernels.about}, cores {counts[-1]}"
+    about = f"net, batch {batch}, {jobs[0].kernels.about}, cores {counts[-1]}"
     return {"about": about, "rates": rates, **ratio_of_best(rates)}
 
 
