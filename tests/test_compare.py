@@ -19,6 +19,10 @@ from torch import nn
 print("this is no answer")
 net = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
 number = lambda: 3
+class Named(nn.Linear):
+    def forward(self, x):
+        return {"logits": super().forward(x.flatten(1))}
+named = Named(12, 3)
 few = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
 """
 
@@ -84,6 +88,7 @@ def test_a_module_beside_pytorch(mine: Path, capsys):
         ("none.py:net", "none.py:net: must be FILE.py:NAME, and there is no file 'none.py'"),
         ("mine.py:nett", "mine.py:nett: AttributeError: module 'mine' has no attribute 'nett'"),
         ("mine.py:number", "from_torch: module must be a torch.nn.Module, got int"),
+        ("mine.py:named", "output logits: must be a tensor, got dict"),
         ("mine.py:few", "3 classes of data, got (8, 2)"),
     ):
         assert refusal(capsys, net, "data").endswith(told)

@@ -279,6 +279,8 @@ class Graph:
         """Returns `tensor` to the plan's caller as `name`. A training plan differentiates the mean of 'loss'."""
         if name in self.outputs:
             raise ShapeError(f"output {name}: is already {self.outputs[name]}")
+        if not isinstance(tensor, Tensor):  # of a net of the user's own
+            raise ShapeError(f"output {name}: must be a tensor, got {type(tensor).__name__}")
         self.outputs[name] = tensor.name
         return tensor
 
