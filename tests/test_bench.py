@@ -7,6 +7,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,16 @@ def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, end.value.code or 0, out.getvalue(), err.getvalue())
 
 
-def test_train_prints_one_json_line(tmp_path):
-    done = bench("train", "convnet", "--batch-size", "4", "--learners", "2", "--seconds", "0.3", "--json", cwd=tmp_path)
+def measured(*arguments: str, cwd: Path) -> dict[str, Any]:
+    """What it prints as JSON, in one line."""
+    done = bench(*arguments, "--json", cwd=cwd)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
-    found = json.loads(line)
+    return json.loads(line)
+
+
+def test_train_prints_one_json_line(tmp_path):
+    found = measured("train", "convnet", "--batch-size", "4", "--learners", "2", "--seconds", "0.3", cwd=tmp_path)
     step = found["seconds_per_iteration"]
     assert 0 < step["p10"] <= step["median"] <= step["p90"]
     assert found["images_per_second"] > 0
@@ -77,23 +83,17 @@ def test_several_ranks_go_by_the_clock_of_rank_0_every_tenth_iteration():
 
 
 def test_other_settings_and_shapes(tmp_path):
-    arguments = ("train", "mlp", "--shape", "3,4,4", "--classes", "7", "--seconds", "0.2", "--json", "rule.name=ssgd")
-    done = bench(*arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rule"] == "ssgd"
+    arguments = ("train", "mlp", "--shape", "3,4,4", "--classes", "7", "--seconds", "0.2", "rule.name=ssgd")
+    assert measured(*arguments, cwd=tmp_path)["rule"] == "ssgd"
 
 
 def test_ratings(tmp_path):
-    done = bench("train", "matrix_factorisation", "--batch-size", "32", "--seconds", "0.2", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["model"] == "matrix_factorisation"
+    found = measured("train", "matrix_factorisation", "--batch-size", "32", "--seconds", "0.2", cwd=tmp_path)
+    assert found["model"] == "matrix_factorisation"
 
 
 def test_profile(tmp_path):
-    arguments = ("profile", "convnet", "--batch-size", "4", "--seconds", "0.3", "device=numpy")
-    done = bench(*arguments, "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = measured("profile", "convnet", "--batch-size", "4", "--seconds", "0.3", "device=numpy", cwd=tmp_path)
     in_turn = sum(part["seconds"] for kind, part in found["parts"].items() if kind.endswith(" conv"))
     assert found["convolutions_in_turn"] == pytest.approx(in_turn)
     assert found["parts"]["forward conv"]["count"] == found["parts"]["backward conv"]["count"] == 2
@@ -108,9 +108,7 @@ def test_profile(tmp_path):
 
 
 def test_profile_without_convolutions(tmp_path):
-    done = bench("profile", "logistic", "--batch-size", "4", "--seconds", "0.1", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = measured("profile", "logistic", "--batch-size", "4", "--seconds", "0.1", cwd=tmp_path)
     assert (found["convolutions_alone"], found["ratio_alone"], found["ratio_in_turn"]) == (0, None, None)
 
 
