@@ -70,14 +70,17 @@ def test_draws_follow_the_softmax():
     assert set(cold) == {0} == {pick(logits, temperature=0, top_k=None, generator=generator)}
 
 
-def test_a_net_of_bytes_needs_no_file(here: Path, capsys):
-    codes = np.frombuffer(("ü" * 40).encode(), np.uint8).astype(np.int32)
-    windows = np.lib.stride_tricks.sliding_window_view(codes, 5)
-    fitted = mb.fit(
-        lambda text: mb.embedding(text, 256, 256), (windows[:, :-1], windows[:, 1:]), batch_size=8, learners=1,
+def net_of_codes(count: int, text: bytes) -> mb.Fitted:
+    """A net of so many characters that goes on as `text` does."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(text, np.uint8).astype(np.int32), 5)
+    return mb.fit(
+        lambda text: mb.embedding(text, count, count), (windows[:, :-1], windows[:, 1:]), batch_size=8, learners=1,
         loss=partial(mb.cross_entropy, axis=2), update={"name": "adam", "lr": 0.1}, stop={"iterations": 40},
     )  # fmt: skip
-    fitted.save("net.safetensors")
+
+
+def test_a_net_of_bytes_needs_no_file(here: Path, capsys):
+    net_of_codes(256, ("ü" * 40).encode()).save("net.safetensors")
     arguments = ("net.safetensors", "--prompt", "ü", "--tokens", 4, "--temperature", 0, "--tokenizer", "bytes")
     assert generated(capsys, *arguments) == "üüü\n"
     assert main(["net.safetensors", "--prompt", "ü"]) == 2
@@ -90,12 +93,16 @@ def test_a_net_of_bytes_needs_no_file(here: Path, capsys):
 
 def test_a_net_of_ascii_takes_bytes_too(here: Path, capsys):
     """As examples/char_gpt.py trains one."""
-    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(b"xyz" * 40, np.uint8).astype(np.int32), 5)
-    fitted = mb.fit(
-        lambda text: mb.embedding(text, 128, 128), (windows[:, :-1], windows[:, 1:]), batch_size=8, learners=1,
-        loss=partial(mb.cross_entropy, axis=2), update={"name": "adam", "lr": 0.1}, stop={"iterations": 40},
-    )  # fmt: skip
-    arguments = (fitted.summary.run, "--tokens", 4, "--temperature", 0, "--tokenizer", "bytes", "--prompt")
+    arguments = (
+        net_of_codes(128, b"xyz" * 40).summary.run,
+        "--tokens",
+        4,
+        "--temperature",
+        0,
+        "--tokenizer",
+        "bytes",
+        "--prompt",
+    )
     assert generated(capsys, *arguments, "xy") == "xyzxyz\n"
     assert main([*map(str, arguments), "ü"]) == 2
     assert capsys.readouterr().err == "error: --prompt: must be ASCII, as the net gives 128 characters\n"
