@@ -1,7 +1,5 @@
 """Metrics that decide, in whole runs: alike on all ranks, the same when resumed, blind to the test data."""
 
-from pathlib import Path
-
 import pytest
 
 from mpibow.config.course import Stop
@@ -17,19 +15,15 @@ def update(**schedule) -> dict:
     return {"lr": 0.02, "momentum": 0.9, "schedule": {**PLATEAU, **schedule}}
 
 
-def rates(folder: Path) -> list[float]:
-    return [event["rate"] for event in tiny.events(folder / "run", "train")]
-
-
 @pytest.mark.parametrize("metric", ["training_loss", "loss", "accuracy"])
 def test_the_rate_follows_the_metric_and_no_test_data(tmp_path, metric: str):
     settings = {"update": update(metric=metric), "stop": EPOCHS, "validation": 0.3, "log": {"every": 1}}
     with_test = tiny.train(tmp_path / "a", **settings)
     without = tiny.train(tmp_path / "b", test=None, **settings)
     assert tiny.same_bits(with_test.weights, without.weights)
-    found = rates(tmp_path / "a")
+    found = tiny.rates(tmp_path / "a")
     assert len(set(found)) > 2
-    assert found == rates(tmp_path / "b")
+    assert found == tiny.rates(tmp_path / "b")
     if metric == "training_loss":
         return
     state, expected = Reduced(), []
@@ -53,7 +47,7 @@ def test_test_evaluations_change_nothing_where_they_choose(tmp_path):
     ]
     assert tiny.same_bits(runs[0].weights, runs[1].weights)
     assert tiny.same_bits(runs[0].weights, runs[2].weights)
-    assert len(set(rates(tmp_path / "a"))) > 2
+    assert len(set(tiny.rates(tmp_path / "a"))) > 2
 
 
 @pytest.mark.parametrize("metric", ["training_loss", "loss"])
@@ -68,8 +62,8 @@ def test_resumed_it_goes_on_alike(tmp_path, metric: str, at: int):
     tiny.train(tmp_path / "part", ranks=2, **short)
     part = tiny.train(tmp_path / "part", ranks=2, resume=tmp_path / "part/run", **settings)
     assert tiny.same_bits(whole.weights, part.weights)
-    assert rates(tmp_path / "part") == rates(tmp_path / "whole")
-    assert len(set(rates(tmp_path / "whole"))) > 1
+    assert tiny.rates(tmp_path / "part") == tiny.rates(tmp_path / "whole")
+    assert len(set(tiny.rates(tmp_path / "whole"))) > 1
 
 
 def test_a_drop_restarts_averaging(tmp_path):
@@ -80,7 +74,7 @@ def test_a_drop_restarts_averaging(tmp_path):
         found[restart] = tiny.train(
             tmp_path / restart, update=update(metric="training_loss", threshold=0.9), stop={"epochs": 6}, **settings
         )
-    assert rates(tmp_path / "auto")[-1] < 0.02
+    assert tiny.rates(tmp_path / "auto")[-1] < 0.02
     assert not tiny.same_bits(found["auto"].weights, found["never"].weights)
 
 

@@ -159,6 +159,11 @@ def distance(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
     return float(np.max([np.abs(a[name] - b[name]).max() / (np.abs(b[name]).max() or 1.0) for name in a]))
 
 
+def rates(folder: Path) -> list[float]:
+    """The learning rates that a run in `folder` has told."""
+    return [event["rate"] for event in events(folder / "run", "train")]
+
+
 def events(folder: Path, kind: str | None = None) -> list[dict]:
     """The lines of metrics.jsonl, all or those of one kind."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from mpibow.comm.communicator import Communicator
-from mpibow.graph.graph import Tensor
-from mpibow.ops import conv2d, dense, detach, flatten, relu
 from mpibow.run.results import Trained
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals
@@ -20,7 +18,7 @@ from mpibow.tune import Counts
 from tests.comm.threads import on_threads
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
-from tests.cuda.simulated.test_whole_runs import lenet, run, work
+from tests.cuda.simulated.test_whole_runs import holed, lenet, run, work
 from tests.run import tiny
 
 pytestmark = needs_compiler
@@ -186,11 +184,6 @@ def test_a_run_that_is_killed_goes_on_as_it_ran(tmp_path, cut: int):
     if cut == 90:
         whole = train(tmp_path / "whole", SECONDS, **how)
         assert tiny.same_bits(rest.weights, whole.weights)
-
-
-def holed(image: Tensor) -> Tensor:
-    seen = relu(conv2d(image, 4, 3))
-    return dense(flatten(seen + detach(seen)), tiny.CLASSES)
 
 
 def test_a_net_that_has_no_fused_form_stays_on_streams(tmp_path):

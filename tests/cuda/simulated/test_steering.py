@@ -1,7 +1,5 @@
 """A training loss that decides, on a simulated GPU, where losses arrive an iteration late: the same bits anyway."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.cuda.kernels.host import needs_compiler
@@ -17,18 +15,14 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def rates(folder: Path) -> list[float]:
-    return [event["rate"] for event in tiny.events(folder / "run", "train")]
-
-
 @pytest.mark.parametrize("rule", ["auto", "ssgd"])
 def test_evaluations_and_the_order_of_streams_change_nothing(tmp_path, rule: str):
     settings = {**SETTINGS, "rule": tiny.RULES[rule]}
     often = run(work(tmp_path / "often", evaluate={"every": 0.2, "batch_size": 7}, **settings))
     never = run(work(tmp_path / "never", test=None, **settings), seed=1)
     assert tiny.same_bits(often.weights, never.weights)
-    assert len(set(rates(tmp_path / "often"))) > 2
-    assert rates(tmp_path / "often") == rates(tmp_path / "never")
+    assert len(set(tiny.rates(tmp_path / "often"))) > 2
+    assert tiny.rates(tmp_path / "often") == tiny.rates(tmp_path / "never")
 
 
 @pytest.mark.parametrize("at", [19, 20, 25])  # an epoch is 57 / (3 * 2) = 9.5 iterations
@@ -38,4 +32,4 @@ def test_resumed_it_goes_on_alike(tmp_path, at: int):
     run(work(tmp_path / "part", **{**settings, "stop": {"epochs": None, "iterations": at}}))
     part = run(work(tmp_path / "part", **settings), resume=str(tmp_path / "part/run"))
     assert tiny.same_bits(whole.weights, part.weights)
-    assert rates(tmp_path / "part") == rates(tmp_path / "whole")
+    assert tiny.rates(tmp_path / "part") == tiny.rates(tmp_path / "whole")

@@ -287,11 +287,12 @@ def test_fused_learners_are_the_learners_on_streams(
     assert tiny.same_bits(again.weights, fused.weights)
 
 
-def test_what_has_no_fused_form_is_refused(tmp_path):
-    def holed(image: Tensor) -> Tensor:
-        seen = relu(conv2d(image, 4, 3))
-        return dense(flatten(seen + detach(seen)), tiny.CLASSES)
+def holed(image: Tensor) -> Tensor:
+    seen = relu(conv2d(image, 4, 3))
+    return dense(flatten(seen + detach(seen)), tiny.CLASSES)
 
+
+def test_what_has_no_fused_form_is_refused(tmp_path):
     with refuses("execution: cast1 (cast) has no form for fused learners; set execution=streams", ShapeError):
         run(work(tmp_path, net=holed, learners=2, execution="fused", test=None))
 
