@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from mpibow.graph.graph import FLOAT
+from mpibow.graph.graph import FLOAT, Shape
 from tests.kernels.cases import Case
 
 Cases = st.SearchStrategy[Case]
@@ -42,3 +42,11 @@ def counted(make: Callable, *dtypes: str) -> Cases:
         return Case(make(draw, shape), (shape, (shape[0], 4)), (draw(st.sampled_from(dtypes)), "uint32"), WORD)
 
     return cases()
+
+
+@st.composite
+def indexed(draw: st.DrawFn) -> tuple[Shape, int, Shape]:
+    """A shape, an axis, and the shape of indices along it, up to one more than there are elements."""
+    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    axis = draw(st.integers(0, len(shape) - 1))
+    return shape, axis, tuple(draw(st.integers(1, 6 if i == axis else extent)) for i, extent in enumerate(shape))

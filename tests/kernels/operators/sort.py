@@ -7,14 +7,12 @@ from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from tests.kernels.cases import Case
 from tests.kernels.checked import SUM, Checked, N
-from tests.kernels.draw import tensors
+from tests.kernels.draw import indexed, tensors
 
 
 @st.composite
 def scatters(draw: st.DrawFn) -> Case:
-    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
-    axis = draw(st.integers(0, len(shape) - 1))
-    index = tuple(draw(st.integers(1, 6 if i == axis else extent)) for i, extent in enumerate(shape))
+    shape, axis, index = draw(indexed())
     return Case(ops.ScatterAdd(axis, shape), (index, index), (FLOAT, "int32"), shape[axis])
 
 
