@@ -152,6 +152,10 @@ class Watched:
             self.dog.tick()
 
 
+def watched_ranks(count: int, folder: Path) -> list[Watched]:
+    return [Watched(Limits(iteration=30), rank, count, Signs("a", rank, folder)) for rank in range(count)]
+
+
 def test_one_process_is_warned_at_a_tenth_and_ended_at_the_limit(tmp_path: Path, capfd) -> None:
     watched = Watched(Limits(iteration=50))
     watched.pulse.folder = tmp_path
@@ -201,8 +205,7 @@ def test_a_person_at_a_debugger_is_left_alone() -> None:
 
 
 def test_the_first_rank_speaks_and_the_others_end_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(iteration=30)
-    ranks = [Watched(limits, rank, 2, Signs("a", rank, tmp_path)) for rank in range(2)]
+    ranks = watched_ranks(2, tmp_path)
     for each in ranks:
         each.pulse.ranks = 4, 2
         each.pulse.beat("iteration")
@@ -220,7 +223,7 @@ def test_the_first_rank_speaks_and_the_others_end_after_it(tmp_path: Path, monke
 
 
 def test_of_many_ranks_eight_are_listed(tmp_path: Path) -> None:
-    ranks = [Watched(Limits(iteration=30), rank, 12, Signs("a", rank, tmp_path)) for rank in range(12)]
+    ranks = watched_ranks(12, tmp_path)
     for each in ranks:
         each.pulse.beat("iteration")
         each.pulse.waiting = "barrier" * (each is not ranks[10])
@@ -233,8 +236,7 @@ def test_of_many_ranks_eight_are_listed(tmp_path: Path) -> None:
 
 
 def test_a_silent_first_rank_is_spoken_for(tmp_path: Path) -> None:
-    limits = Limits(iteration=30)
-    ranks = [Watched(limits, rank, 2, Signs("a", rank, tmp_path)) for rank in range(2)]
+    ranks = watched_ranks(2, tmp_path)
     for each in ranks:
         each.pulse.beat("iteration")
     ranks[1].tick(31)

@@ -1,7 +1,7 @@
 """Fusion replaces chains whose inner values nobody else sees, and leaves all others."""
 
 from mpibow import ops
-from mpibow.graph.graph import Graph, Op
+from mpibow.graph.graph import Graph, Op, Tensor
 from mpibow.graph.rewrite import fuse
 from mpibow.ops.fused import AddRelu, NormAddRelu
 
@@ -24,9 +24,13 @@ def fused(graph: Graph) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(node.name, node.op.kind, node.inputs) for node in found.nodes]
 
 
-def test_the_longest_chain_wins_and_keeps_names():
+def begun() -> tuple[Graph, Tensor]:
     graph = Graph()
-    x = graph.input("x", (2, 4, 3, 3))
+    return graph, graph.input("x", (2, 4, 3, 3))
+
+
+def test_the_longest_chain_wins_and_keeps_names():
+    graph, x = begun()
     y = ops.relu(ops.batch_norm(x))
     z = ops.relu(ops.add(ops.batch_norm(y), y))
     graph.output("out", z)
@@ -35,16 +39,14 @@ def test_the_longest_chain_wins_and_keeps_names():
 
 
 def test_two_norms_into_one_sum_fuse_once():
-    graph = Graph()
-    x = graph.input("x", (2, 4, 3, 3))
+    graph, x = begun()
     z = ops.relu(ops.add(ops.batch_norm(x), ops.batch_norm(x)))
     graph.output("out", z)
     assert fused(graph) == [("batch_norm2", "batch_norm", ("x",)), ("relu1", "norm+add+relu", ("x", "batch_norm2"))]
 
 
 def test_what_others_see_stays():
-    graph = Graph()
-    x = graph.input("x", (2, 4, 3, 3))
+    graph, x = begun()
     seen = ops.batch_norm(x)
     graph.output("shown", seen)
     twice = ops.batch_norm(ops.relu(seen))
@@ -53,8 +55,7 @@ def test_what_others_see_stays():
 
 
 def test_a_sum_of_a_value_with_itself():
-    graph = Graph()
-    x = graph.input("x", (2, 4, 3, 3))
+    graph, x = begun()
     y = ops.batch_norm(x)
     graph.output("out", ops.relu(ops.add(y, y)))
     assert fused(graph) == [

@@ -112,11 +112,16 @@ class Disk:
         return len(part)
 
 
-def test_lines_wait_for_a_full_disk():
-    disk, said = Disk(8), list[str]()
+def four_lines(disk: Disk, said: list[str]) -> Lines:
     lines = Lines(Path("log.txt"), lambda: disk, said.append)
     for number in range(4):
         lines.add(f"line {number}")
+    return lines
+
+
+def test_lines_wait_for_a_full_disk():
+    disk, said = Disk(8), list[str]()
+    lines = four_lines(disk, said)
     assert disk.data == b"line 0\nl"
     assert lines.waiting == 20
     disk.room = 3
@@ -134,11 +139,8 @@ def test_lines_wait_for_a_full_disk():
 
 
 def test_lines_that_the_disk_never_took_are_counted():
-    disk, said = Disk(8), list[str]()
-    lines = Lines(Path("log.txt"), lambda: disk, said.append)
-    for number in range(4):
-        lines.add(f"line {number}")
-    lines.close()
+    said = list[str]()
+    four_lines(Disk(8), said).close()
     assert said[1:] == ["warning: log.txt: its last 3 line(s) are lost: no space left on device"]
 
 

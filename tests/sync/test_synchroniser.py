@@ -79,6 +79,10 @@ class Rank:
         return received
 
 
+def overlapped(comm: Communicator) -> Rank:
+    return Rank(comm, Family(name="crossbow"), 2, 2, overlap=True)
+
+
 class Gate(Single):
     """An all-reduce of two ranks that ends when it is let through."""
 
@@ -94,7 +98,7 @@ class Gate(Single):
 
 def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
     comm = Gate()
-    rank = Rank(comm, Family(name="crossbow"), 2, 2, overlap=True)
+    rank = overlapped(comm)
     _, mean, _ = rank.engine.shared()
     before = mean.copy()
     rank.step()  # returns, though nothing can have been received
@@ -113,7 +117,7 @@ def test_one_rank_exchanges_on_the_caller_s_thread() -> None:
     comm = Gate()
     comm.size = 1
     comm.open.set()
-    rank = Rank(comm, Family(name="crossbow"), 2, 2, overlap=True)
+    rank = overlapped(comm)
     rank.step()
     assert comm.threads == {threading.current_thread().name}
     rank.sync.close()
@@ -177,7 +181,7 @@ def test_ranks_that_talk_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, si
 
     comm = Late()
     comm.size = size
-    rank = Rank(comm, Family(name="crossbow"), 2, 2, overlap=True)
+    rank = overlapped(comm)
     assert rank.sync.talk("a") == ["a"] * size
     assert rank.sync.seconds() == (seconds, seconds)
     rank.sync.close()
@@ -251,7 +255,7 @@ def test_an_error_of_the_communicator_surfaces(settings: Family, overlap: bool) 
 
 def test_calls_are_made_on_the_communication_thread_after_what_is_under_way() -> None:
     comm = Gate()
-    rank = Rank(comm, Family(name="crossbow"), 2, 2, overlap=True)
+    rank = overlapped(comm)
     rank.step()
     threading.Timer(0.05, comm.open.set).start()
     assert rank.sync.call(lambda c: (c is comm, comm.open.is_set(), threading.current_thread().name)) == (
@@ -271,7 +275,7 @@ def test_a_communicator_of_one_thread_is_called_on_that_thread() -> None:
 
     comm = OneThread()
     comm.open.set()
-    rank = Rank(comm, Family(name="crossbow"), 2, 2, overlap=True)
+    rank = overlapped(comm)
     rank.step()
     rank.sync.settle()
     assert comm.threads == {threading.current_thread().name}

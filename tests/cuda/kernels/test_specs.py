@@ -111,9 +111,11 @@ def test_a_norm_that_is_evaluated_only(more, wanted: tuple[int, ...], said: str)
         norm(op, replace(shapes, wanted=wanted), TF32)
 
 
+DENSE = Dense(10, True, He()), Shapes(((16, 256),), (16, 10), training=True, wanted=(0,))
+
+
 def test_a_dense_layer():
-    op, shapes = Dense(10, True, He()), Shapes(((16, 256),), (16, 10), training=True, wanted=(0,))
-    assert dense(op, shapes, BF16) == {
+    assert dense(*DENSE, BF16) == {
         "forward": Product(1, 16, 256, 10, (256, 256, 1), (2560, 1, 256), (10, 10, 1), "bfloat16", BF16, (10, 10, 1)),
         "relu": ReluBackward((16, 10, 1, 1), BF16, relu=False, sums=True),
         "weights": Product(1, 10, 16, 256, (10, 1, 10), (256, 256, 1), (2560, 256, 1), "float32", BF16),
@@ -122,9 +124,8 @@ def test_a_dense_layer():
 
 
 def test_exact_float32_has_no_products():
-    op, shapes = Dense(10, True, He()), Shapes(((16, 256),), (16, 10), training=True, wanted=(0,))
     window = ConvGeometry((16, 256, 1, 1), (10, 256, 1, 1), (16, 10, 1, 1), (1, 1), (0, 0), (1, 1))
-    assert dense(op, shapes, FP32) == {
+    assert dense(*DENSE, FP32) == {
         "forward": ConvForward(window, FP32, bias=True),
         "relu": ReluBackward((16, 10, 1, 1), FP32, relu=False, sums=True),
         "weights": ConvWeights(window, FP32),
