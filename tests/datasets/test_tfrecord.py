@@ -197,7 +197,7 @@ LABEL, SIZE = "image/class/label", len(encoded(0))
             example(image_encoded=[1, 2], image_class_label=[0]),
             "the image is a list of int64; pass its shape, --shape C,H,W",
         ),
-        (b"\x0a\x05", "is not a tf.Example: a field has a size of 5 bytes, 0 are left"),
+        (b"\x0a\x05", "is not a tf.Example: damaged, or another kind of record"),
     ],
 )
 def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message: str):
