@@ -78,7 +78,7 @@ def compare(
                     raise
                 say(f"{name} is left out: {str(error).splitlines()[0]}")
                 del sides[name]
-        rates: dict[str, list[float]] = {name: [] for name in sides}
+        rates = {name: list[float]() for name in sides}
         for number in range(options.rounds):
             say(f"round {number + 1} of {options.rounds}")
             for name in [*sides][:: 1 - number % 2 * 2]:  # every other round in reverse
