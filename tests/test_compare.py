@@ -89,7 +89,7 @@ def test_a_module_beside_pytorch(mine: Path, capsys):
         ("mine.py:nett", "mine.py:nett: AttributeError: module 'mine' has no attribute 'nett'"),
         ("mine.py:number", "from_torch: module must be a torch.nn.Module, got int"),
         ("mine.py:named", "output logits: must be a tensor, got dict"),
-        ("mine.py:few", "3 classes of data, got (8, 2)"),
+        ("mine.py:few", "3 classes of train, got (8, 2)"),
     ):
         assert refusal(capsys, net, "data").endswith(told)
     assert "21" in refusal(capsys, "mine.py:net", "data", "--batch-size", "21")

@@ -61,11 +61,11 @@ class Look:
         Less the threshold where learners have no core of their own: that these are faster is less likely than chance.
         """
         promises = _promises(self.curves, self.tuner.precision) if self.may_recheck or not self.measured else {}
-        speeds = {**promises, **self.measured}  # measured ones take precedence
-        return {counts: speed if fits(counts, self.cores) else self._less(speed) for counts, speed in speeds.items()}
-
-    def _less(self, speed: Speed) -> Speed:
-        return Speed(speed.rate * (1 - self.tuner.threshold), speed.relative)
+        speeds, less = {**promises, **self.measured}, 1 - self.tuner.threshold  # measured ones take precedence
+        return {
+            counts: speed if fits(counts, self.cores) else Speed(less * speed.rate, speed.relative)
+            for counts, speed in speeds.items()
+        }
 
     @cached_property
     def best(self) -> Counts:
