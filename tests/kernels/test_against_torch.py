@@ -96,6 +96,5 @@ def test_max_pool(case: tuple[tuple, Shape], seed: int):
 @settings(max_examples=60)
 @given(pooling(), st.booleans(), seeds)
 def test_avg_pool(case: tuple[tuple, Shape], count: bool, seed: int):
-    (kernel, stride, padding, ceil), shape = case
-    op = ops.AvgPool2d(kernel, stride, padding, ceil, count)
-    check_or_refuse(op, lambda x: F.avg_pool2d(x, kernel, stride, padding, ceil, count), shape, seed)
+    given, shape = case
+    check_or_refuse(ops.AvgPool2d(*given, count), lambda x: F.avg_pool2d(x, *given, count), shape, seed)

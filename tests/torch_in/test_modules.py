@@ -14,7 +14,7 @@ import pytest
 import mpibow as mb
 from mpibow.graph.graph import FLOAT, Graph
 from mpibow.graph.kernel import Kernels
-from mpibow.kernels import NUMPY, find_kernels
+from mpibow.kernels import find_kernels
 from tests.oracle import pytorch
 from tests.outcome import outcome
 from tests.torch_in.by_hand import resnet18
@@ -64,18 +64,14 @@ def off(got, module, given: Sequence[Any]) -> float:
 
 
 @pytest.mark.parametrize("name", modules.CASES)
-def test_logits_in_float64(name: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "precision", "bound"), [("numpy", "float64", TOLERANCE), ("onednn", "float32", LOOSE)]
+)
+def test_logits(name: str, device: str, precision: str, bound: float) -> None:
+    kernels = find_kernels(device, precision, None, True)[0]
     module, net = net_of(name)
     given = inputs(name, 5)
-    assert off(predicted(net, given, NUMPY, "float64"), module, given) <= TOLERANCE
-
-
-@pytest.mark.parametrize("name", modules.CASES)
-def test_logits_by_onednn(name: str) -> None:
-    kernels = find_kernels("onednn", "float32", None, True)[0]
-    module, net = net_of(name)
-    given = inputs(name, 5)
-    assert off(predicted(net, given, kernels, "float32"), module, given) <= LOOSE
+    assert off(predicted(net, given, kernels, precision), module, given) <= bound
 
 
 def test_weights_have_the_names_of_the_state_dict() -> None:
