@@ -10,16 +10,14 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from .comm.communicator import Communicator
 from .comm.launch import run_ranks
-from .compare import compare, compare_text
+from .compare import Figures, compare, compare_text
 from .diagnose.profile import profile
 from .errors import ConfigError
 from .job import Job, on_device
@@ -32,9 +30,8 @@ from .system.command import parser_of, positive
 from .system.streams import as_command
 from .train import iterate
 
-Figures = Mapping[str, Any]  # by name
 WARM_UP = 5  # iterations
-AGREE = 10  # iterations from one agreement of several ranks on the time to the next
+AGREE = 1.0  # seconds from one agreement of several ranks on the time to the next
 
 
 def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
@@ -57,7 +54,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
             step()  # all ranks alike
         begin = last = time.perf_counter()
         idle = session.synchroniser.stood + session.pipeline.waited
-        while not is_over(session, comm, begin + seconds, len(times)):
+        look = 1
+        while len(times) < look or (look := next_look(session, comm, begin, seconds, len(times))):
             step()
             now = time.perf_counter()
             times.append(now - last)
@@ -91,16 +89,19 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
     }
 
 
-def is_over(session: Session, comm: Communicator, end: float, iterations: int) -> bool:
-    """Whether the time is up after so many iterations. Rank 0 decides for all, after every tenth iteration:
-    its broadcast waits for the all-reduce under way, which on a GPU ends with the iteration. One rank decides alone."""
+def next_look(session: Session, comm: Communicator, begin: float, seconds: float, iterations: int) -> int:
+    """The number of iterations since `begin` after which to look at the time again; 0 if it is up.
+
+    Rank 0 decides for all, about every second: its broadcast waits for the exchange under way, which would not be
+    hidden then. One rank decides alone, after each iteration.
+    """
+    since = time.perf_counter() - begin
     if comm.size == 1:
-        return iterations > 0 and time.perf_counter() >= end
-    if iterations == 0 or iterations % AGREE:
-        return False
-    over = np.array([float(time.perf_counter() >= end)])
-    session.synchroniser.call(lambda c: c.broadcast(over))
-    return bool(over[0])
+        return iterations + 1 if since < seconds else 0
+    more = max(min(AGREE, seconds - since) / since * iterations, 1.0)
+    look = np.array([iterations + more if since < seconds else 0.0])
+    session.synchroniser.call(lambda c: c.broadcast(look))
+    return int(look[0])
 
 
 def bench_profile(job: Job, comm: Communicator, seconds: float) -> Figures:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.bench import is_over, main, profile_text
+from mpibow.bench import main, next_look, profile_text
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.kernels import find_kernels
 from tests.comm.threads import on_threads
@@ -59,27 +59,19 @@ def test_one_rank_asks_nobody_whether_the_time_is_up():
     """It would wait for the iteration that it has just enqueued on a GPU."""
     session = SimpleNamespace(synchroniser=SimpleNamespace(call=lambda _: pytest.fail("it waits")))
     now = time.perf_counter()
-    assert [is_over(session, Single(), now + 1000, done) for done in range(21)] == [False] * 21
-    assert [is_over(session, Single(), now - 1, done) for done in range(21)] == [False] + [True] * 20  # one at least
+    assert [next_look(session, Single(), now, seconds, 7) for seconds in (1000, 0)] == [8, 0]
 
 
-def test_several_ranks_go_by_the_clock_of_rank_0_every_tenth_iteration():
+def test_several_ranks_go_by_the_clock_of_rank_0_about_every_second():
+    """It has made 100 iterations in 10 seconds: ten more of 30, five of 10.5; one at least."""
     now = time.perf_counter()
 
-    def body(comm: Communicator) -> tuple[list[int], list[int]]:
-        asked, over = [], []
-        for done in range(31):
+    def body(comm: Communicator) -> list[int]:
+        session = SimpleNamespace(synchroniser=SimpleNamespace(call=lambda function: function(comm)))
+        begin = now - (2 if comm.rank else 10)
+        return [next_look(session, comm, begin, seconds, 100) for seconds in (30, 10.59, 10.1, 9)]
 
-            def call(function, done: int = done) -> None:
-                asked.append(done)
-                function(comm)
-
-            session = SimpleNamespace(synchroniser=SimpleNamespace(call=call))
-            if is_over(session, comm, now + (1000 if done < 20 or comm.rank else -1), done):
-                over.append(done)
-        return asked, over
-
-    assert on_threads(2, body) == [([10, 20, 30], [20, 30])] * 2
+    assert on_threads(2, body) == [[109, 105, 101, 0]] * 2
 
 
 def test_other_settings_and_shapes(tmp_path):
