@@ -11,7 +11,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from torch import channels_last, contiguous_format
 from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
@@ -34,7 +33,7 @@ def serve(descriptor: int) -> None:
 
     @cache
     def step_of(threads: int, compiled: bool, last: bool) -> Callable[[], None]:
-        layout = channels_last if last else contiguous_format
+        layout = torch.channels_last if last else torch.contiguous_format
         module, own = module_of(net).to(memory_format=layout), batch[0].contiguous(memory_format=layout)
         if not module.training:  # parts may be in evaluation mode
             module.train()

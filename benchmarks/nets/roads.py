@@ -15,7 +15,7 @@ from statistics import median
 
 from benchmarks.sides import MPI, note
 from tests.launching import OPEN_MPI
-from tests.nodes.hosts import HEAD, Cluster, cluster
+from tests.nodes.hosts import Cluster, cluster
 
 LIMIT = 600.0  # seconds of a side
 
@@ -47,7 +47,7 @@ def ddp(nodes: Cluster, model: str, options: argparse.Namespace) -> float:
     ]  # fmt: skip
     said = [side.communicate(timeout=LIMIT)[0] for side in sides]
     if any(side.returncode for side in sides):
-        raise SystemExit(f"DDP on {HEAD}'s nodes failed")
+        raise SystemExit("DDP failed")
     return float(said[0])
 
 

@@ -10,11 +10,10 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from mpibow.data.dataset import Array, DType
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
-Buffer = bytes | memoryview
-DTYPES: dict[str, DType] = {"float": np.dtype(np.float32), "int64": np.dtype(np.int64)}
+DTYPES = {"float": "float32", "int64": "int64"}
 # TensorFlow's feature.proto and example.proto, as protoc describes them
 SCHEMA = """
 name: "example.proto" syntax: "proto3"
@@ -56,7 +55,7 @@ class Feature:
         return f"{len(self.values):,} {self.kind}{sizes}" if self.kind else "empty"
 
 
-def parse(data: Buffer, names: Collection[str] | None = None) -> dict[str, Feature]:
+def parse(data: bytes | memoryview, names: Collection[str] | None = None) -> dict[str, Feature]:
     """The features of an Example, or the ones in `names`.
 
     Raises RecordError without the file's name, which the caller adds.
@@ -74,14 +73,13 @@ def parse(data: Buffer, names: Collection[str] | None = None) -> dict[str, Featu
     return features
 
 
-def encode(features: Mapping[str, bytes | Sequence[bytes] | Array]) -> bytes:
-    """An Example of bytes, floats (an array of float32) and integers (of int64), sorted by name."""
+def encode(features: Mapping[str, bytes | Array]) -> bytes:
+    """An Example of bytes and integers (an array of int64), sorted by name."""
     example = Example()
     for name, value in features.items():
         feature = example.features.feature[name]
-        if isinstance(value, np.ndarray):
-            values = feature.float.value if value.dtype == np.float32 else feature.int64.value
-            values.extend(value.tolist())
+        if isinstance(value, bytes):
+            feature.bytes.value.append(value)
         else:
-            feature.bytes.value.extend([value] if isinstance(value, bytes) else value)
+            feature.int64.value.extend(value.tolist())
     return bytes(example.SerializeToString(deterministic=True))
