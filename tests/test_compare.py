@@ -15,8 +15,7 @@ from tests.oracle import MISSING
 from tests.refusals import exits
 
 MINE = """
-from torch import nn
-print("this is no answer")
+print("this is no answer"); from torch import nn
 net = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
 number = lambda: 3
 class Named(nn.Linear):

@@ -125,7 +125,7 @@ def _classified(stored: Stored, config: Config, data: str, top_k: int | None) ->
     return records, build
 
 
-def _with_top_k(build: Build, top_k: int | None, batch: int) -> Graph:
+def _with_top_k(build: Build, top_k: int | None, batch: int, training: bool = False) -> Graph:
     """The graph with the output top_k for this k; None removes it."""
     graph = build(batch)
     graph.outputs.pop("top_k", None)
