@@ -68,8 +68,8 @@ class History:
 
     `looks` counts how often it began to look, at first and where speeds had changed; `calm` the settled windows since;
     `vain` how often in a row it looked only because these were many. `why` is of the last time. `batch` is images of a
-    learner's batch. `caps` are what the run's settings allow beside the tuner's own. `cores` are empty
-    where nothing is known.
+    learner's batch. `caps` are what the run's settings allow beside the tuner's own. Without `cores`
+    nothing is known of them.
     """
 
     room: tuple[int | None, ...]
