@@ -14,7 +14,7 @@ from .products import column_sums, multiply, room, room_spec
 
 
 def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array | None = None) -> Command:
-    """out (..., m, n) <- left (..., m, k) right (..., k, n) + more, a row (n,) or out; `place` is scratch.
+    """out (..., m, n) <- left (..., m, k) right (..., k, n) + more, a row (n,); `place` is scratch.
 
     Axes in front are one, or evenly spaced; one of each factor's last two axes is contiguous.
     """
@@ -43,7 +43,6 @@ def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array 
         right_row=right_row,
         right_between=right_between,
         out_row=out.strides[-2],
-        more_row=0 if more is None or more.ndim == 1 else more.strides[-2],
     )
 
 

@@ -1,7 +1,8 @@
 """Products of matrices as loops over tiles: any strides, factors transposed or not, many products one after the other.
 
-Matrices are given by addresses and by bytes from row to row. The right factor goes through `room` panel by panel, so
-that a panel stays in L1 while the rows of the left factor pass by it.
+Matrices are given by addresses and by bytes from row to row. Blocks of the right factor go through `room` as panels, so
+that a panel stays in L1 while the rows of the left factor pass by it. For few rows or terms packing would cost as much
+as the product: the right factor is then read where it lies, or, where its columns are contiguous, passes by the rows.
 """
 
 import numba
@@ -12,17 +13,19 @@ from mpibow.graph.kernel import Spec
 from .code_cache import shared
 from .native import Address, Floats, floats, native, row_at
 from .panels import TALL, WIDE, multiply_tile, pack, pack_turned
-from .vectors import LINE
+from .vectors import LINE, turn
 
 DEEP = 256  # rows of a panel: 48 KB, and the terms that are added up before a tile is written
 ROWS = 256  # of a transposed left factor that are repacked at a time: 256 KB, a part of L2
+NEAR = 12  # vectors of columns that are packed at a time: 192 KB, another part of it
+FEW = 16  # rows or terms: the right factor is then read where it lies
 
 
 def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
     """The floats of scratch that `product` needs; `transposed` refers to the left factor."""
     deep, lines = min(k, DEEP), -(-n // 16)
     lefts = -(-min(m, ROWS) // 16) * 16 * deep if transposed else 0
-    return (deep + 16) * min(lines, WIDE) * 16 + lefts
+    return (deep + 16) * min(lines, NEAR) * 16 + lefts
 
 
 def room_spec(*sizes: int) -> Spec:
@@ -37,56 +40,107 @@ def _even(columns: int) -> tuple[int, int]:
     return lines, (lines + WIDE - 1) // WIDE
 
 
-@shared
-def _pack(right: int, place: int, n: int, k: int, row: int, step: int, at: int, vectors: int) -> None:
-    """place (k, vectors) <- so many vectors of columns of right (k, n), from number `at` on."""
-    if step == 4:
-        pack(vectors, right + at * LINE, place, k, row, min(16, n - 16 * (at + vectors - 1)))
-        return
-    for v in range(vectors):
-        first, columns = right + 16 * (at + v) * step, min(16, n - 16 * (at + v))
-        for i in range(0, k, 16):
-            pack_turned(first + 4 * i, place + (i * vectors + v) * LINE, step, vectors * LINE, columns, k - i)
+@numba.njit(inline="always")
+def _share(lines: int, parts: int, part: int) -> int:
+    return lines // parts + (1 if part < lines % parts else 0)
 
 
 @shared
-def _pass(
+def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None:
+    """All panels of a factor (k, n), one behind the other. What is contiguous is read on and on."""
+    lines, parts = _even(n)
+    most = 16 if step == 4 else k
+    for begin in range(0, k, most):
+        at, deep = 0, min(most, k - begin)
+        for part in range(parts):
+            vectors = _share(lines, parts, part)
+            panel, last = place + (at * k + begin * vectors) * LINE, n - 16 * (at + vectors - 1)
+            if step == 4:
+                pack(vectors, right + begin * row + at * LINE, panel, deep, row, min(16, last))
+            else:
+                for v in range(vectors):
+                    for i in range(0, k, 16):
+                        first, columns = right + 16 * (at + v) * step + 4 * i, min(16, n - 16 * (at + v))
+                        pack_turned(first, panel + (i * vectors + v) * LINE, step, vectors * LINE, columns, k - i)
+            at += vectors
+
+
+@shared
+def by_panels(
     left: int,
-    panel: int,
+    laid: int,
     out: int,
     m: int,
+    n: int,
     k: int,
-    vectors: int,
-    rest: int,
     row: int,
     step: int,
     group: int,
+    right_row: int,
     out_row: int,
     more: int,
     more_row: int,
 ) -> None:
-    """out (m, vectors) = left (m, k) panel + more; `group` is the distance from 16 rows of left to the next 16."""
-    i = 0
-    while i < m:
-        tall, most = TALL, min(m - i, 16 - i % 16)
-        while tall > most:
-            tall = 4 if tall > 4 else tall // 2
-        beside = 0 if more == 0 else more + i * more_row
-        multiply_tile(
-            tall,
-            vectors,
-            left + i // 16 * group + i % 16 * row,
-            panel,
-            out + i * out_row,
-            k,
-            row,
-            step,
-            out_row,
-            beside,
-            more_row,
-            rest,
-        )
-        i += tall
+    """out (m, n) = left (m, k) right + more, by right's panels, or where it lies, if its rows' distance is given.
+
+    `group` is the distance from 16 rows of left to the next 16.
+    """
+    lines, parts = _even(n)
+    at = 0
+    for part in range(parts):
+        vectors = _share(lines, parts, part)
+        i = 0
+        while i < m:
+            tall, most = TALL, min(m - i, 16 - i % 16)
+            while tall > most:
+                tall = 4 if tall > 4 else tall // 2
+            multiply_tile(
+                tall,
+                vectors,
+                left + i // 16 * group + i % 16 * row,
+                laid + at * (LINE if right_row else k * LINE),
+                out + i * out_row + at * LINE,
+                k,
+                row,
+                step,
+                right_row or vectors * LINE,
+                out_row,
+                more + i * more_row + at * LINE if more else 0,
+                more_row,
+                min(16, n - 16 * (at + vectors - 1)),
+            )
+            i += tall
+        at += vectors
+
+
+@shared
+def _few_rows(
+    left: int,
+    right: int,
+    out: int,
+    m: int,
+    n: int,
+    k: int,
+    left_row: int,
+    right_step: int,
+    out_row: int,
+    more: int,
+    more_row: int,
+    place: int,
+) -> None:
+    """`product` of up to 16 rows: they are the panel, by which the right factor's contiguous columns pass."""
+    for i in range(0, k, 16):
+        pack_turned(left + 4 * i, place + i * LINE, left_row, LINE, m, k - i)
+    block, turned = place + (k + 16) * LINE, place + (k + 32) * LINE
+    for j in range(0, n, 16):
+        columns = min(16, n - j)
+        by_panels(right + j * right_step, place, block, columns, 16, k, right_step, 4, 0, 0, LINE, 0, 0)
+        turn(block, turned)
+        for r in range(m):
+            to, found = floats(out + r * out_row + 4 * j, columns), floats(turned + r * LINE, columns)
+            beside = floats(more + r * more_row + 4 * j, columns)
+            for c in range(columns):
+                to[c] = found[c] + beside[c] if more else found[c]
 
 
 @shared
@@ -111,83 +165,41 @@ def product(
     Either the rows or the columns of a factor are contiguous: `row` or `step`, the distance of elements along the row,
     is 4. `place` is the room's address.
     """
-    lines, parts = _even(n)
-    lefts = place + (min(k, DEEP) + 16) * ((lines + parts - 1) // parts) * LINE
-    for top in range(0, m, ROWS):
-        rows = min(ROWS, m - top)
-        for begin in range(0, k, DEEP):
-            deep = min(DEEP, k - begin)
-            source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, 16 * left_row
-            if left_step != 4:
-                for i in range(0, rows, 16):
-                    pack(1, source + 4 * i, lefts + i * 4 * deep, deep, left_step, min(16, rows - i))
-                source, row, step, group = lefts, 4, LINE, LINE * deep
+    lines = (n + 15) // 16
+    if m <= FEW and left_step == 4 != right_step and k + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
+        _few_rows(left, right, out, m, n, k, left_row, right_step, out_row, more, more_row, place)
+        return
+    lies = right_row if min(m, k) <= FEW and right_step == 4 and n % 16 == 0 else 0
+    most, parts = (FEW, 1) if lies else (DEEP, (lines + NEAR - 1) // NEAR)
+    lefts = place + (0 if lies else (min(k, DEEP) + 16) * min(lines, NEAR) * LINE)
+    at = 0
+    for part in range(parts):
+        near = _share(lines, parts, part)
+        columns = min(16 * near, n - 16 * at)
+        for begin in range(0, k, most):
+            deep = min(most, k - begin)
+            laid = right + begin * right_row + 16 * at * right_step
+            if not lies:
+                lay_out(laid, place, columns, deep, right_row, right_step)
+                laid = place
             added, added_row = (more, more_row) if begin == 0 else (out, out_row)
-            at = 0
-            for part in range(parts):
-                vectors = lines // parts + (1 if part < lines % parts else 0)
-                _pack(right + begin * right_row, place, n, deep, right_row, right_step, at, vectors)
-                beside = 0 if added == 0 else added + top * added_row + at * LINE
-                _pass(
-                    source,
-                    place,
-                    out + top * out_row + at * LINE,
-                    rows,
-                    deep,
-                    vectors,
-                    min(16, n - 16 * (at + vectors - 1)),
-                    row,
-                    step,
-                    group,
-                    out_row,
-                    beside,
-                    added_row,
-                )
-                at += vectors
+            together = ROWS if deep > 64 else 16  # rows: of few terms, so few that results are written on and on
+            for top in range(0, m, together):
+                rows = min(together, m - top)
+                source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, 16 * left_row
+                if left_step != 4:
+                    for i in range(0, rows, 16):
+                        pack(1, source + 4 * i, lefts + i * 4 * deep, deep, left_step, min(16, rows - i))
+                    source, row, step, group = lefts, 4, LINE, LINE * deep
+                beside = added + top * added_row + at * LINE if added else 0
+                to = out + top * out_row + at * LINE
+                by_panels(source, laid, to, rows, columns, deep, row, step, group, lies, out_row, beside, added_row)
+        at += near
 
 
 def laid_out(n: int, k: int) -> int:
     """The floats of a factor (k, n) that `lay_out` makes panels of."""
     return (k * -(-n // 16) + 16 * WIDE) * 16
-
-
-@shared
-def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None:
-    """All panels of a factor (k, n) that several products take, one behind the other."""
-    lines, parts = _even(n)
-    at = 0
-    for part in range(parts):
-        vectors = lines // parts + (1 if part < lines % parts else 0)
-        _pack(right, place + at * k * LINE, n, k, row, step, at, vectors)
-        at += vectors
-
-
-@shared
-def by_laid_out(
-    left: int, laid: int, out: int, m: int, n: int, k: int, left_row: int, out_row: int, more: int, more_row: int
-) -> None:
-    """Like `product`, for a left factor with contiguous rows and a right one from `lay_out`."""
-    lines, parts = _even(n)
-    at = 0
-    for part in range(parts):
-        vectors = lines // parts + (1 if part < lines % parts else 0)
-        rest, beside = min(16, n - 16 * (at + vectors - 1)), 0 if more == 0 else more + at * LINE
-        _pass(
-            left,
-            laid + at * k * LINE,
-            out + at * LINE,
-            m,
-            k,
-            vectors,
-            rest,
-            left_row,
-            4,
-            16 * left_row,
-            out_row,
-            beside,
-            more_row,
-        )
-        at += vectors
 
 
 @numba.njit(inline="always")
@@ -216,10 +228,9 @@ def multiply(
     right_row: int,
     right_between: int,
     out_row: int,
-    more_row: int,
     more: Address = None,
 ) -> None:
-    """`product` of each of `count` matrices; steps are the bytes from one to the next."""
+    """`product` of each of `count` matrices, and a row `more`; steps are the bytes from one to the next."""
     for i in range(count):
         product(
             left + i * left_step,
@@ -234,7 +245,7 @@ def multiply(
             right_between,
             out_row,
             more,
-            more_row,
+            0,
             place,
         )
 

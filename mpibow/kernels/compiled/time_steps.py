@@ -10,7 +10,7 @@ import numpy as np
 
 from .native import Address, floats, native
 from .numeric import inlined, sigmoid, tanh
-from .products import by_laid_out, copied, lay_out
+from .products import by_panels, copied, lay_out
 
 _f = np.float32
 Gates = Literal[3, 4]
@@ -61,7 +61,7 @@ def run_steps(
         to, to_row, more, more_row = (here, between, here, between) if number == 4 else (part, row, bias, 0)
         before, before_row = (y + (step - 1) * one, t * one) if step else (first, one)
         if before:
-            by_laid_out(before, laid, to, n, wide, units, before_row, to_row, more, more_row)
+            by_panels(before, laid, to, n, wide, units, before_row, 4, 16 * before_row, 0, to_row, more, more_row)
         for i in range(n):
             gate, at = gates + (i * t + step) * row, (i * t + step) * one
             if number == 4:
@@ -174,7 +174,8 @@ def return_steps(
                 _mix_back(gate, dgate, dinner + 3 * at, inner + at, past + at, dy + at, h, units)
         if step or first:
             more, more_row = (0, 0) if number == 4 else (dh, one)
-            by_laid_out(dinner + step * row, laid, dh, n, units, number * units, t * row, one, more, more_row)
+            left, apart = dinner + step * row, t * row
+            by_panels(left, laid, dh, n, units, number * units, apart, 4, 16 * apart, 0, one, more, more_row)
 
 
 @inlined
