@@ -8,7 +8,7 @@ and columns are those of the tiles of 4x4 or 6x6 inputs that they come from:
     V (row, C / 16, group, tile, column, 16)  B^T d B of the inputs
     D (row, K / 16, group, tile, column, 16)  A dy A^T of the gradients
 
-y = A^T (U V) A, summed over C, is computed group by group, so that V stays in the first caches. The gradient of the
+y = A^T (U V) A, summed over C, is computed of some groups at a time, so that U is seldom read. The gradient of the
 inputs is the same formula of dy where padding keeps the size. Without padding that would take more tiles: there it is
 the adjoint, B (U D) B^T summed over K, of tiles that overlap. The weights' gradient is G^T (V D) G, summed over tiles:
 some groups at a time, so that the sums are seldom read and written.
@@ -81,13 +81,17 @@ def buffers(op: Conv, shapes: Shapes) -> Buffers:
     u = (c * k * size * size * 16 * line,)
     forward: Specs = {
         "u": (u, FLOAT),
-        "v": ((c * group,), FLOAT),
-        "m": (((4 * outputs * size + 1) * line,), FLOAT),
+        "v": ((STRIP * c * group,), FLOAT),
+        "m": (((STRIP * 4 * outputs * size + 1) * line,), FLOAT),
         "edge": edge,
     }
     if not shapes.training:
         return Buffers(forward=forward)
-    v, d, m = (STRIP * c * group,), (STRIP * k * group,), (taps * taps * 16 * line,)
+    v, d, m = (
+        (STRIP * c * group,),
+        (STRIP * k * group,),
+        (max(taps * taps * 16, STRIP * 4 * outputs * size + 1) * line,),
+    )
     backward: Specs = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": (m, FLOAT), "edge": edge}
     if isinstance(op, ConvRelu):
         backward["dz"] = ((math.prod(shapes.y),), FLOAT)

@@ -31,7 +31,7 @@ from .tiles import (
 from .transforms import WIDE
 
 Form = Literal[23, 25, 43]  # of TRANSFORMS
-STRIP = 8  # groups that the weights' gradient takes at once: its sums and these fit into a core's second cache
+STRIP = 8  # groups that are taken at once: they and their sums, or a row of weights, fit into a core's second cache
 
 
 @inlined
@@ -135,26 +135,34 @@ def convolve(
             for lane in range(16):
                 to = u + block * size * row + (part * 16 + lane) * size * LINE
                 weight_tiles(form, source + lane * LINE, to, row)
-    none = m + 4 * outputs * size * LINE
+    none = m + STRIP * size * 4 * outputs * LINE
     floats(none, 16)[:] = 0
     across, down = -(-broad // WIDE), -(-high // tall)
-    for each in range(images * down * across):
-        n, i, j = _place(each, down, across)
-        _fetch_after(tall, each, down, across, c, x, h, wide)
-        _fetch_after(tall, each, down, across, k, y, high, broad)
-        for part in range(c):
-            image = x + (n * c + part) * h * wide * LINE
-            _inputs(form, image, v + part * group, c * group, edge, i, j, h, wide, padding)
-        rows, columns = min(tall, high - tall * i), min(WIDE, broad - WIDE * j)
-        whole = rows == tall and columns == WIDE
+    groups = images * down * across
+    for start in range(0, groups, STRIP):
+        some = min(STRIP, groups - start)
+        for s in range(some):
+            n, i, j = _place(start + s, down, across)
+            _fetch_after(tall, start + s, down, across, c, x, h, wide)
+            _fetch_after(tall, start + s, down, across, k, y, high, broad)
+            for part in range(c):
+                image, to = x + (n * c + part) * h * wide * LINE, v + (s * size * c + part) * group
+                _inputs(form, image, to, c * group, edge, i, j, h, wide, padding)
         for block in range(k):
             for r in range(size):
-                products(form, v + r * c * group, u + (block * size + r) * row, m + r * 4 * outputs * LINE, group, c)
-            to = y + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
-            pitch, shift = broad if whole else WIDE, bias + block * LINE if bias else none
-            output_tiles(form, m, to if whole else edge, pitch * LINE, shift, relu)
-            for r in range(0 if whole else rows):
-                copied(edge + r * WIDE * LINE, to + r * broad * LINE, 16 * columns)
+                for s in range(some):
+                    here, to = v + (s * size + r) * c * group, m + (s * size + r) * 4 * outputs * LINE
+                    products(form, here, u + (block * size + r) * row, to, group, c)
+            for s in range(some):
+                n, i, j = _place(start + s, down, across)
+                rows, columns = min(tall, high - tall * i), min(WIDE, broad - WIDE * j)
+                whole = rows == tall and columns == WIDE
+                to = y + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
+                pitch, shift = broad if whole else WIDE, bias + block * LINE if bias else none
+                here = m + s * size * 4 * outputs * LINE
+                output_tiles(form, here, to if whole else edge, pitch * LINE, shift, relu)
+                for r in range(0 if whole else rows):
+                    copied(edge + r * WIDE * LINE, to + r * broad * LINE, 16 * columns)
 
 
 @native
