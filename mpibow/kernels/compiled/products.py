@@ -169,32 +169,36 @@ def product(
     if m <= FEW and left_step == 4 != right_step and k + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
         _few_rows(left, right, out, m, n, k, left_row, right_step, out_row, more, more_row, place)
         return
-    lies = right_row if min(m, k) <= FEW and right_step == 4 and n % 16 == 0 else 0
-    most, parts = (FEW, 1) if lies else (DEEP, (lines + NEAR - 1) // NEAR)
+    lies = 0
+    most = FEW if lies else DEEP
+    near = lines if lies else NEAR if right_step == 4 and min(m // 2, k) <= 64 else WIDE
+    parts = (lines + near - 1) // near
     lefts = place + (0 if lies else (min(k, DEEP) + 16) * min(lines, NEAR) * LINE)
-    at = 0
-    for part in range(parts):
-        near = _share(lines, parts, part)
-        columns = min(16 * near, n - 16 * at)
+    for top in range(0, m, ROWS):
+        rows = min(ROWS, m - top)
         for begin in range(0, k, most):
             deep = min(most, k - begin)
-            laid = right + begin * right_row + 16 * at * right_step
-            if not lies:
-                lay_out(laid, place, columns, deep, right_row, right_step)
-                laid = place
+            source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, 16 * left_row
+            if left_step != 4:
+                for i in range(0, rows, 16):
+                    pack(1, source + 4 * i, lefts + i * 4 * deep, deep, left_step, min(16, rows - i))
+                source, row, step, group = lefts, 4, LINE, LINE * deep
             added, added_row = (more, more_row) if begin == 0 else (out, out_row)
-            together = ROWS if deep > 64 else 16  # rows: of few terms, so few that results are written on and on
-            for top in range(0, m, together):
-                rows = min(together, m - top)
-                source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, 16 * left_row
-                if left_step != 4:
-                    for i in range(0, rows, 16):
-                        pack(1, source + 4 * i, lefts + i * 4 * deep, deep, left_step, min(16, rows - i))
-                    source, row, step, group = lefts, 4, LINE, LINE * deep
-                beside = added + top * added_row + at * LINE if added else 0
-                to = out + top * out_row + at * LINE
-                by_panels(source, laid, to, rows, columns, deep, row, step, group, lies, out_row, beside, added_row)
-        at += near
+            together = rows if deep > 64 else 16  # of few terms, so few rows that results are written on and on
+            at = 0
+            for part in range(parts):
+                vectors = _share(lines, parts, part)
+                columns = min(16 * vectors, n - 16 * at)
+                laid = right + begin * right_row + 16 * at * right_step
+                if not lies:
+                    lay_out(laid, place, columns, deep, right_row, right_step)
+                    laid = place
+                for i in range(0, rows, together):
+                    these, here = min(together, rows - i), source + i // 16 * group
+                    beside = added + (top + i) * added_row + at * LINE if added else 0
+                    to = out + (top + i) * out_row + at * LINE
+                    by_panels(here, laid, to, these, columns, deep, row, step, group, lies, out_row, beside, added_row)
+                at += vectors
 
 
 def laid_out(n: int, k: int) -> int:
