@@ -14,6 +14,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
 from mpibow.kernels.numpy import flat
 from mpibow.sync.ahead import Staged
+from mpibow.sync.buckets import ONE, Way, chosen
 from tests.run import tiny
 from tests.run.test_muon import deep
 
@@ -112,3 +113,7 @@ def test_a_measured_number_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     assert tiny.same_bits(whole.weights, again.weights)
     assert len([line for line in tiny.log(tmp_path / "whole") if line.startswith("exchange ")]) == 1
+
+
+def test_one_exchange_wins_a_tie() -> None:
+    assert [chosen({ONE: 1.0, Way(4, 1): took})[0].buckets for took in (0.98, 0.96)] == [1, 4]
