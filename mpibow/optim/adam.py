@@ -93,8 +93,6 @@ class Adam(Update):
         return formula(amsgrad if self.amsgrad else adam)
 
     def at(self, samples: int) -> Self:
-        if self.half_life == (None, None):
-            return self
         return replace(self, betas=both_kept(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property

@@ -1,9 +1,7 @@
 """Lion (Chen et al., NeurIPS 2023, arXiv:2302.06675, algorithm 2)."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
@@ -40,7 +38,7 @@ class Lion(Update):
     _: KW_ONLY
     name: Literal["lion"] = "lion"
 
-    def at(self, samples: int) -> Lion:
+    def at(self, samples: int) -> Self:
         if self.half_life == (None, None):
             return self
         return replace(self, betas=both_kept(self.betas, self.half_life, samples), half_life=(None, None))

@@ -1,9 +1,7 @@
 """RMSprop (Tieleman and Hinton, 2012; centred: Graves, 2013, arXiv:1308.0850), as PyTorch writes it."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Arrays, Formula
@@ -107,7 +105,7 @@ class RmsProp(Update):
     _: KW_ONLY
     name: Literal["rmsprop"] = "rmsprop"
 
-    def at(self, samples: int) -> RmsProp:
+    def at(self, samples: int) -> Self:
         if self.half_life is None:
             return self
         return replace(self, alpha=kept(self.alpha, self.half_life, samples), half_life=None)

@@ -1,9 +1,7 @@
 """Stochastic gradient descent with momentum (Sutskever et al., ICML 2013, as PyTorch writes it)."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
@@ -48,7 +46,7 @@ class Sgd(Update):
         if self.nesterov and self.momentum == 0 and self.half_life is None:
             raise ConfigError("nesterov: needs momentum above 0, got momentum 0")
 
-    def at(self, samples: int) -> Sgd:
+    def at(self, samples: int) -> Self:
         if self.half_life is None:
             return self
         return replace(self, momentum=kept(self.momentum, self.half_life, samples), half_life=None)
