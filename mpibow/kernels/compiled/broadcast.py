@@ -64,9 +64,7 @@ def summed(
     x: Address = None,
 ) -> None:
     """ds (n,) = the sums of dy, or of dy x."""
-    whole = floats(ds, n)
-    for i in range(n):
-        whole[i] = _f(0)
+    floats(ds, n)[:] = 0
     for block in range(blocks):
         first, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):

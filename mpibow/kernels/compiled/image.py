@@ -29,18 +29,12 @@ def _put(row: Array, target: Array, flip: bool) -> None:
 
 
 @inlined
-def _clear(target: Array) -> None:
-    for j in range(len(target)):
-        target[j] = 0
-
-
-@inlined
 def _between(row: Array, target: Array, start: int, flip: bool) -> None:
     """target = zeros, from `start` on the row, zeros."""
     end = start + len(row)
-    _clear(target[:start])
+    target[:start] = 0
     _put(row, target[start:end], flip)
-    _clear(target[end:])
+    target[end:] = 0
 
 
 @inlined
@@ -101,7 +95,7 @@ def cut(
         for c in range(channels):
             for row in range(max(top, 0), min(top + length, height)):
                 start = (c * height + row) * width
-                _clear(y_row[start + first : start + last])
+                y_row[start + first : start + last] = 0
 
 
 def _sizes(call: Call) -> Array | None:

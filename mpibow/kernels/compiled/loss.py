@@ -35,16 +35,14 @@ def cross_entropy(
     smoothing: float,
 ) -> None:
     """y = the loss of each row, slope = its gradient; labels that are `ignore` give 0 if `ignores`."""
-    n = len(y)
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
-    for i in range(n):
+    for i in range(len(y)):
         place = index_at(label, i)
         x, slope_row = row_at(logits, i, classes), row_at(slope, i, classes)
         ignored = ignores and place == ignore
         if ignored or place < 0 or place >= classes:
             y[i] = _f(0) if ignored else _f(np.nan)
-            for j in range(classes):
-                slope_row[j] = y[i]
+            slope_row[:] = y[i]
             continue
         best = largest(integers(logits + 4 * i * classes, classes))
         total, drop = _f(0), _f(0)
@@ -67,9 +65,8 @@ def soft_cross_entropy(
     logits: Address, target: Address, y: Floats, slope: Address, classes: int, smoothing: float
 ) -> None:
     """With t the target, y = sum(t) log(sum(exp(x))) - t x."""
-    n = len(y)
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
-    for i in range(n):
+    for i in range(len(y)):
         at = 4 * i * classes
         x, given, slope_row = floats(logits + at, classes), floats(target + at, classes), floats(slope + at, classes)
         best = largest(integers(logits + at, classes))
@@ -89,8 +86,7 @@ def soft_cross_entropy(
 @native
 def scale_rows(slope: Address, dy: Floats, dx: Address, classes: int) -> None:
     """dx[i, c] = slope[i, c] dy[i]."""
-    n = len(dy)
-    for i in range(n):
+    for i in range(len(dy)):
         slope_row, dx_row, d = row_at(slope, i, classes), row_at(dx, i, classes), dy[i]
         for j in range(classes):
             dx_row[j] = slope_row[j] * d
@@ -99,8 +95,7 @@ def scale_rows(slope: Address, dy: Floats, dx: Address, classes: int) -> None:
 @native
 def among_the_best(logits: Address, label: Indices, y: Floats, classes: int, k: int) -> None:
     """y = 1 where fewer than k logits are ahead of the label's."""
-    n = len(y)
-    for i in range(n):
+    for i in range(len(y)):
         place = index_at(label, i)
         y[i] = _f(0)
         if place < 0 or place >= classes:

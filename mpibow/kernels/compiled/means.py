@@ -32,8 +32,7 @@ def means(
     for image in range(images):
         x_row, y_row = row_at(x, image, h * w), row_at(y, image, high * wide)
         if back:
-            for c in range(h * w):
-                x_row[c] = _f(0)
+            x_row[:] = 0
         for i in range(high):
             for j in range(wide):
                 if back:
@@ -86,8 +85,7 @@ def image_mean(x: Address, y: Address, sums: Floats, groups: int, positions: int
                 total += x_row[i]
             y_row[0] = scale * total
             continue
-        for i in range(width):
-            sums[i] = _f(0)
+        sums[:width] = 0
         for start in range(0, whole, width):
             part = x_row[start : start + width]
             for i in range(width):

@@ -9,7 +9,7 @@ from mpibow.ops import Mix, MixShares, OneHot
 from mpibow.ops.mixup import SHARES, larger_shares
 from mpibow.ops.philox import stream
 
-from .native import Address, Floats, Indices, floats, native, row_at
+from .native import Address, Floats, Indices, native, row_at
 from .numeric import first_block, index_at, stepwise
 
 _f, _u = np.float32, np.uint64
@@ -32,7 +32,7 @@ def mixed(x: Address, share: Floats, y: Address, size: int) -> None:
     """y = every row mixed with the next, the last with the first."""
     n = len(share)
     for i in range(n):
-        own, other = row_at(x, i, size), floats(x + 4 * ((i + 1) % n) * size, size)
+        own, other = row_at(x, i, size), row_at(x, (i + 1) % n, size)
         y_row, part = row_at(y, i, size), share[i]
         for j in range(size):
             y_row[j] = _mix(own[j], other[j], part)
@@ -43,8 +43,7 @@ def one_hots(label: Indices, y: Address, n: int, classes: int) -> None:
     """y = 1 at the label, 0 elsewhere."""
     for i in range(n):
         place, y_row = index_at(label, i), row_at(y, i, classes)
-        for j in range(classes):
-            y_row[j] = _f(0)
+        y_row[:] = 0
         if 0 <= place < classes:
             y_row[place] = _f(1)
 

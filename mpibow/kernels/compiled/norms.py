@@ -160,8 +160,7 @@ def respond(
         base_row = row_at(base, image, size)
         for c in range(channels):
             mine = base_row[c * places : (c + 1) * places]
-            for p in range(places):
-                mine[p] = _f(0)
+            mine[:] = 0
             for other in range(max(0, c - before), min(channels, c + after + 1)):
                 seen = x_row[other * places : (other + 1) * places]
                 for p in range(places):

@@ -59,13 +59,12 @@ def total(
     axes are the extent and the distance of each outer axis.
     """
     whole = floats(y, n)
-    for i in range(n):
-        whole[i] = _f(0)
+    whole[:] = 0
     for block in range(blocks):
         start, at = x + 4 * block * rows * columns, start_of(axes, block)
         if column_step == 0:
             for i in range(rows):
-                line, y_row = row_at(start, i, columns), floats(y + 4 * (at + i * row_step), 1)
+                line, y_row = row_at(start, i, columns), row_at(y, at + i * row_step, 1)
                 part = _f(0)
                 for j in range(columns):
                     part += line[j]
@@ -91,15 +90,13 @@ def peaks(
     x: Address, y: Address, n: int, blocks: int, rows: int, columns: int, row_step: int, column_step: int, axes: Words
 ) -> None:
     """Like `total`, but the largest instead of the sum, without a scale: NaN is above all."""
-    whole = floats(y, n)
-    for i in range(n):
-        whole[i] = _f(-np.inf)
+    floats(y, n)[:] = -np.inf
     for block in range(blocks):
         start, at = x + 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
             line = row_at(start, i, columns)
             if column_step == 0:
-                y_row = floats(y + 4 * (at + i * row_step), 1)
+                y_row = row_at(y, at + i * row_step, 1)
                 best, none = largest(integers(start + 4 * i * columns, columns)), np.int32(0)
                 for j in range(columns):
                     none |= np.int32(1) if line[j] != line[j] else np.int32(0)
@@ -128,14 +125,13 @@ def peaks_back(
 ) -> None:
     """Like `total`: dx = dy where x = y, shared by equals, else 0."""
     slope, share_of = floats(dy, n), floats(shares, n)
-    for i in range(n):
-        share_of[i] = _f(0)
+    share_of[:] = 0
     for block in range(blocks):
         start, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
             x_row = row_at(x + start, i, columns)
             if column_step == 0:
-                y_row, own = floats(y + 4 * (at + i * row_step), 1), floats(shares + 4 * (at + i * row_step), 1)
+                y_row, own = row_at(y, at + i * row_step, 1), row_at(shares, at + i * row_step, 1)
                 equal, best = _f(0), y_row[0]
                 for j in range(columns):
                     equal += _f(1) if x_row[j] == best else _f(0)
@@ -151,7 +147,7 @@ def peaks_back(
         for i in range(rows):
             x_row, dx_row = row_at(x + start, i, columns), row_at(dx + start, i, columns)
             if column_step == 0:
-                y_row, own = floats(y + 4 * (at + i * row_step), 1), floats(shares + 4 * (at + i * row_step), 1)
+                y_row, own = row_at(y, at + i * row_step, 1), row_at(shares, at + i * row_step, 1)
                 best, share = y_row[0], own[0]
                 for j in range(columns):
                     dx_row[j] = share * (_f(1) if x_row[j] == best else _f(0))

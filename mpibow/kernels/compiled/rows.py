@@ -42,8 +42,7 @@ def take(
 @native
 def add_at(dx: Floats, place: Words, dy: Address, width: int) -> None:
     """dx = 0, then dx[place[i]] += dy[i], rows of `width` elements, in order."""
-    for j in range(len(dx)):
-        dx[j] = _f(0)
+    dx[:] = 0
     for i in range(len(place)):
         row, dy_row = row_at(dx.ctypes.data, place[i], width), row_at(dy, i, width)
         for j in range(width):

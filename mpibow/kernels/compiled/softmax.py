@@ -70,9 +70,8 @@ def columns(
     for block in range(blocks):
         for left in range(0, wide, STRIP):
             n, at = min(STRIP, wide - left), 4 * (block * classes * wide + left)
-            for j in range(n):
-                best[j] = _f(-np.inf)
-                total[j] = _f(0)
+            best[:n] = -np.inf
+            total[:n] = 0
             for i in range(classes):
                 x_row = floats(x + at + 4 * i * wide, n)
                 for j in range(n):
@@ -100,8 +99,7 @@ def columns_back(
     for block in range(blocks):
         for left in range(0, wide, STRIP):
             n, at = min(STRIP, wide - left), 4 * (block * classes * wide + left)
-            for j in range(n):
-                total[j] = _f(0)
+            total[:n] = 0
             for i in range(classes):
                 dy_row, y_row = floats(dy + at + 4 * i * wide, n), floats(y + at + 4 * i * wide, n)
                 for j in range(n):

@@ -9,7 +9,7 @@ from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops import Upsample
 from mpibow.ops.upsample import neighbours
 
-from .native import Address, Arguments, Back, Floats, Words, floats, native
+from .native import Address, Arguments, Back, Floats, Words, floats, native, row_at
 
 _f = np.float32
 
@@ -38,11 +38,10 @@ def enlarge(
         floats(x, images * h * w)[:] = 0
     for image in range(images):
         for i in range(high):
-            x0, x1 = floats(x + 4 * (image * h + above[i]) * w, w), floats(x + 4 * (image * h + below[i]) * w, w)
-            y_row, share = floats(y + 4 * (image * high + i) * wide, wide), down[i]
+            x0, x1 = row_at(x, image * h + above[i], w), row_at(x, image * h + below[i], w)
+            y_row, share = row_at(y, image * high + i, wide), down[i]
             if back:
-                for j in range(w):
-                    line[j] = _f(0)
+                line[:] = 0
                 for j in range(wide):
                     part = across[j] * y_row[j]
                     line[left[j]] += y_row[j] - part
