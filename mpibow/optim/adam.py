@@ -2,8 +2,8 @@
 decoupled weight decay (Loshchilov and Hutter, ICLR 2019, arXiv:1711.05101), as PyTorch writes them."""
 
 import math
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Arrays, Formula
@@ -12,10 +12,8 @@ from mpibow.formulas.language import formula
 
 from .update import (
     DECOUPLED,
-    Betas,
-    HalfLives,
     Scalars,
-    Update,
+    TwoAverages,
     averaged,
     averaged_square,
     both_kept,
@@ -74,15 +72,13 @@ def amsgrad(
 
 
 @dataclass(frozen=True)
-class Adam(Update):
+class Adam(TwoAverages):
     """m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;  u = -lr m' / (sqrt(v') + eps).
 
     m' = m / (1 - beta1^t) and v' = v / (1 - beta2^t), t being how many updates this replica's m and v have had.
     """
 
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-3
-    betas: Annotated[Betas, "decay rates of the averages of gradients and of their squares"] = (0.9, 0.999)
-    half_life: Annotated[HalfLives, "samples after which half is left, in place of a beta"] = (None, None)
     eps: Annotated[NotNegative, "added to the root of the average of squared gradients"] = 1e-8
     amsgrad: Annotated[bool, "divide by the largest average of squared gradients so far"] = False
     _: KW_ONLY
@@ -91,9 +87,6 @@ class Adam(Update):
     @property
     def formula(self) -> Formula:
         return formula(amsgrad if self.amsgrad else adam)
-
-    def at(self, samples: int) -> Self:
-        return replace(self, betas=both_kept(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property
     def counts(self) -> bool:

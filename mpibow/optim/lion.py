@@ -1,14 +1,14 @@
 """Lion (Chen et al., NeurIPS 2023, arXiv:2302.06675, algorithm 2)."""
 
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sign
 from mpibow.formulas.language import formula
 
-from .update import DECOUPLED, Betas, HalfLives, Scalars, Update, averaged, both_kept, shrunk
+from .update import DECOUPLED, Betas, Scalars, TwoAverages, averaged, shrunk
 
 
 def lion(
@@ -28,20 +28,14 @@ def lion(
 
 
 @dataclass(frozen=True)
-class Lion(Update):
+class Lion(TwoAverages):
     """u = -lr (sign(beta1 m + (1 - beta1) g) + weight_decay w);  m <- beta2 m + (1 - beta2) g."""
 
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-4
     weight_decay: Annotated[NotNegative, DECOUPLED] = 0.0
     betas: Annotated[Betas, "decay rates of the average of gradients: in the step, and in the average"] = (0.9, 0.99)
-    half_life: Annotated[HalfLives, "samples after which half is left, in place of a beta"] = (None, None)
     _: KW_ONLY
     name: Literal["lion"] = "lion"
-
-    def at(self, samples: int) -> Self:
-        if self.half_life == (None, None):
-            return self
-        return replace(self, betas=both_kept(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property
     def formula(self) -> Formula:

@@ -12,8 +12,15 @@ def better(rises: bool, value: float, than: float) -> bool:
     return value > than if rises else value < than
 
 
+class Smooth:
+    """A schedule without drops."""
+
+    def drops(self, before: float, after: float) -> bool:
+        return False
+
+
 @dataclass(frozen=True)
-class Plateau:
+class Plateau(Smooth):
     """The rate times `factor` after more than `patience` values of the metric in a row that are no improvement
     (ReduceLROnPlateau). `accuracy` and `loss` are those of each evaluation on validation data, `training_loss` is each
     epoch's mean. Its rate depends on the run and is kept in `Reduced`."""
@@ -32,9 +39,6 @@ class Plateau:
 
     def rate(self, epoch: float) -> float:
         return 1.0
-
-    def drops(self, before: float, after: float) -> bool:
-        return False
 
     def improves(self, value: float, best: float | None, rises: bool) -> bool:
         if best is None or not math.isfinite(value):

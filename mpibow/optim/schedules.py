@@ -14,14 +14,7 @@ from typing import Annotated, Literal
 from mpibow.bounds import AtLeast, AtMost, Below, Count, Natural, NotEmpty, NotNegative, Positive, Rising
 from mpibow.errors import ConfigError
 
-from .plateau import Plateau
-
-
-class Smooth:
-    """A schedule without drops."""
-
-    def drops(self, before: float, after: float) -> bool:
-        return False
+from .plateau import Plateau, Smooth
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,19 @@ def both_kept(betas: Betas, half_lives: HalfLives, samples: int) -> Betas:
     return kept(first, first_half, samples), kept(second, second_half, samples)
 
 
+@dataclass(frozen=True)
+class TwoAverages(Update):
+    """An optimiser with a decay rate for each of two averages, or a half-life in its place."""
+
+    betas: Annotated[Betas, "decay rates of the averages of gradients and of their squares"] = (0.9, 0.999)
+    half_life: Annotated[HalfLives, "samples after which half is left, in place of a beta"] = (None, None)
+
+    def at(self, samples: int) -> Self:
+        if self.half_life == (None, None):
+            return self
+        return replace(self, betas=both_kept(self.betas, self.half_life, samples), half_life=(None, None))
+
+
 def penalised(w: Array, g: Array, *, l1: float) -> Element:
     """The gradient, with a factor times the signs of the weights."""
     return where(l1 != 0, g + l1 * sign(w), g)

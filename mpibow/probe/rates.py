@@ -13,7 +13,8 @@ from mpibow.comm.launch import say
 from mpibow.errors import ConfigError, install
 from mpibow.job import Job
 from mpibow.job.job import Callback
-from mpibow.optim.schedules import Smooth, Warmup
+from mpibow.optim.plateau import Smooth
+from mpibow.optim.schedules import Warmup
 from mpibow.run.callbacks import STOP, Event, Iteration
 
 from .trial import Run, tried
