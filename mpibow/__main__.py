@@ -2,12 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NoReturn, TextIO
 
 from mpibow import __version__
 
-from .system.command import COMMANDS, suggested
+from .system.command import COMMANDS, module_of, suggested
 from .system.crowd import warn_of_crowd
 from .system.streams import as_command
 
@@ -29,12 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int | None:
         print(f"error: '{name}': is not a command of mpibow; {remedy}", file=sys.stderr)
         return 2
     warn_of_crowd()
-    code: int | None = import_module(COMMANDS[name].module).main(arguments)
+    code: int | None = module_of(name).main(arguments)
     return code
 
 
 def _usage(stream: TextIO, code: int) -> int:
-    lines = [f"  {name:<12} {command.help}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<12} {about}" for name, about in COMMANDS.items()]
     print(
         "usage: mpibow COMMAND [ARGUMENTS]\n\n"
         "Trains deep networks with small batches, several learners on every device.\n\ncommands:",

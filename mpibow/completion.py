@@ -4,7 +4,7 @@ import argparse
 from importlib import import_module
 
 from .errors import MpibowError, install
-from .system.command import COMMANDS, converters, main_of, parser_of
+from .system.command import COMMANDS, converters, main_of, module_of, parser_of
 from .system.streams import as_command
 
 SHELLS = ("bash", "zsh", "fish")
@@ -38,12 +38,12 @@ def whole() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="mpibow")
     top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command")
-    for name, command in COMMANDS.items():
+    for name, about in COMMANDS.items():
         if name == "convert":
-            _converters(commands.add_parser(name, help=command.help))
+            _converters(commands.add_parser(name, help=about))
         else:
-            parent = import_module(command.module).parser()
-            commands.add_parser(name, help=command.help, parents=[parent], add_help=False)
+            parent = module_of(name).parser()
+            commands.add_parser(name, help=about, parents=[parent], add_help=False)
     return top
 
 

@@ -6,36 +6,39 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from .streams import exit_code
 
-
-@dataclass(frozen=True)
-class Command:
-    """The module whose `main(arguments)` the command runs, and whose `parser()` completion reads."""
-
-    module: str
-    help: str
-
-
 COMMANDS = {
-    "train": Command("mpibow.train", "train a model on all ranks"),
-    "evaluate": Command("mpibow.evaluate", "evaluate a checkpoint"),
-    "predict": Command("mpibow.predict", "predict files with a trained net"),
-    "export": Command("mpibow.export", "write trained weights for other programs"),
-    "generate": Command("mpibow.generate", "continue a text with a language model"),
-    "plot": Command("mpibow.plot", "draw the curves of runs"),
-    "sweep": Command("mpibow.sweep.__main__", "train with every combination of settings"),
-    "convert": Command("mpibow.convert.__main__", "convert data to records"),
-    "records": Command("mpibow.records", "inspect, verify or export records"),
-    "launch": Command("mpibow.launch_files", "list, show or copy configs and batch scripts"),
-    "doctor": Command("mpibow.doctor", "check the installation"),
-    "bench": Command("mpibow.bench", "measure speed and memory"),
-    "kernels": Command("mpibow.kernels.__main__", "compile the kernels for this machine"),
-    "completion": Command("mpibow.completion", "print a script that completes commands in your shell"),
+    "train": "train a model on all ranks",
+    "evaluate": "evaluate a checkpoint",
+    "predict": "predict files with a trained net",
+    "export": "write trained weights for other programs",
+    "generate": "continue a text with a language model",
+    "plot": "draw the curves of runs",
+    "sweep": "train with every combination of settings",
+    "convert": "convert data to records",
+    "records": "inspect, verify or export records",
+    "launch": "list, show or copy configs and batch scripts",
+    "doctor": "check the installation",
+    "bench": "measure speed and memory",
+    "kernels": "compile the kernels for this machine",
+    "completion": "print a script that completes commands in your shell",
 }
+MODULES = {  # of commands that have other names
+    "sweep": "sweep.__main__",
+    "convert": "convert.__main__",
+    "launch": "launch_files",
+    "kernels": "kernels.__main__",
+}
+
+
+def module_of(name: str) -> ModuleType:
+    """The module whose `main(arguments)` the command runs, and whose `parser()` completion reads."""
+    return import_module(f"mpibow.{MODULES.get(name, name)}")
 
 
 def prog(name: str, alone: str | None = None) -> str:
