@@ -1,5 +1,6 @@
 """Type hints taken apart, and put in words: `Positive` is "a number above 0"."""
 
+import json
 import types
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -88,6 +89,4 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: object) -> str:
-    return (
-        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
-    )
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)

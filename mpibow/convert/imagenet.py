@@ -87,8 +87,7 @@ def listed(each: Each, found: PartFiles, classes: Sequence[str]) -> Entries:
     Raises RecordError where a synset is not in `classes`, and names empty images and duplicates.
     """
     there = places(found)
-    table = {synset: number for number, synset in enumerate(classes)}
-    _refuse_unknown(there[0].root if there else "", {place.synset for place in there}, classes)
+    table = _numbers(there[0].root if there else "", {place.synset for place in there}, classes)
     groups = each(partial(_group, table), there)
     entries = Entries(watched(groups, len(there), "look through", " classes"))
     refuse_empty_and_twice(entries)
@@ -116,8 +115,7 @@ def flat(
     refuse_empty_and_twice(entries)
     synsets = validation_labels(labels, [Path(str(name)).name for name in group.names], numbered)
     classes = list(classes) or sorted(set(synsets))
-    _refuse_unknown(str(labels), set(synsets), classes)
-    table = {synset: number for number, synset in enumerate(classes)}
+    table = _numbers(str(labels), set(synsets), classes)
     return Entries([replace(group, labels=np.array([table[synset] for synset in synsets], np.int32))]), classes
 
 
@@ -135,12 +133,14 @@ def class_names(called: Mapping[int, str], names: Sequence[str], count: int, whe
     return list(names) or [called.get(number, f"unknown-{number + 1}") for number in range(count if called else 0)]
 
 
-def _refuse_unknown(where: str, synsets: set[str], classes: Sequence[str]) -> None:
+def _numbers(where: str, synsets: set[str], classes: Sequence[str]) -> dict[str, int]:
+    """The number of each class. Raises RecordError where a synset is none of them."""
     if unknown := sorted(synsets - set(classes)):
         raise RecordError(
             f"{where}: {len(unknown):,} of its synsets are not among the {len(classes):,} classes: "
             f"{', '.join(unknown[:NAMED])}; pass a complete list by --synsets"
         )
+    return {synset: number for number, synset in enumerate(classes)}
 
 
 def _inner(path: Path, member: tar.Member) -> ClassPlace:

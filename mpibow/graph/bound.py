@@ -154,9 +154,7 @@ class BoundPlan:
         if root in self.inputs:
             return self.inputs[root].reshape(shape)
         if owner.constant is not None:
-            array = self._constant(root, owner.constant, shape, dtype_of(owner.dtype, self.plan.dtype))
-            found: Array = array.reshape(shape)
-            return found
+            return self._constant(root, owner.constant, shape, dtype_of(owner.dtype, self.plan.dtype)).reshape(shape)
         if root not in self.plan.offsets:  # a value that no step of this plan touches
             return np.empty(0)
         return self._buffer(root, shape, owner.dtype)

@@ -62,14 +62,14 @@ class Replicas:
         arrays on the host.
         """
         self.capacity, self.count, self.one, self._flat = capacity, 0, one, flat
-        self._first = np.zeros(0, dtype) if statistics is None else statistics
-        self._statistics = flat.zeros((capacity, self._first.size), dtype)
+        self.first_statistics = np.zeros(0, dtype) if statistics is None else statistics
+        self._statistics = flat.zeros((capacity, self.first_statistics.size), dtype)
         self._weights = self._block(size, dtype)
         self.parts = tuple(parts) or (PartStates(0, size, tuple(states), counts),)
         self._states: list[dict[str, Array]] = [
             {name: self._block(part.stop - part.start, dtype) for name in part.states} for part in self.parts
         ]
-        self._gradients = flat.zeros((capacity, size), dtype)
+        self.all_gradients = flat.zeros((capacity, size), dtype)  # of all rows, in use or not
         self._updates = np.zeros((capacity, len(self.parts)), np.int64)
         self._seen = np.zeros((capacity, len(self.parts)), np.int64)
         self._last = 0  # samples of the last update
@@ -160,7 +160,7 @@ class Replicas:
         """(count, whole size), on the host: 0 where it is not kept."""
         if len(self.parts) == 1 and self.parts[0].stop == self._weights.shape[1]:
             return self._flat.host(self._states[0][name][: self.count])
-        found = np.zeros((self.count, self._weights.shape[1]), self._first.dtype)
+        found = np.zeros((self.count, self._weights.shape[1]), self.first_statistics.dtype)
         for p in self.active:
             part = self.parts[p]
             if name in part.states:
@@ -189,7 +189,7 @@ class Replicas:
     @property
     def gradients(self) -> Array:
         """(count, size)"""
-        return self._gradients[: self.count, : self.size]
+        return self.all_gradients[: self.count, : self.size]
 
     @property
     def statistics(self) -> Array:
@@ -197,14 +197,14 @@ class Replicas:
 
     def row(self, i: int) -> tuple[Array, Array, Array]:
         """The weights, gradients and statistics that learner i's plan is bound to, whole."""
-        return self._weights[i], self._gradients[i], self._statistics[i]
+        return self._weights[i], self.all_gradients[i], self._statistics[i]
 
     def whole(self, centre: Array) -> Array:
         """The centre (size,) with the frozen weights behind it."""
         if self.size == self._weights.shape[1]:
             return centre
         if not self._whole.size:
-            self._whole = self._flat.zeros(self._weights.shape[1], self._first.dtype.name)
+            self._whole = self._flat.zeros(self._weights.shape[1], self.first_statistics.dtype.name)
         self._flat.put(self._whole[: self.size], centre)
         self._flat.put(self._whole[self.size :], self._weights[0, self.size :])
         return self._whole
@@ -218,7 +218,7 @@ class Replicas:
             if not (self.one and before):
                 self._flat.put(state[before:count], 0)
         self._updates[before:count] = self._seen[before:count] = 0
-        self._flat.put(self._statistics[before:count], self._first if statistics is None else statistics)
+        self._flat.put(self._statistics[before:count], self.first_statistics if statistics is None else statistics)
         for i in range(max(before, 1), count):
             self.freeze(i, self._weights[0, self.size :])
         self.count = count
@@ -264,17 +264,8 @@ class Replicas:
         which may be spoilt, are the first ones."""
         for start, stop in only or ((0, self.size),):
             self._flat.put(self.gradients[i, start:stop], 0)
-        self._flat.put(self._statistics[i], self._first)
-
-    @property
-    def first_statistics(self) -> Array:
-        return self._first
-
-    @property
-    def all_gradients(self) -> Array:
-        """The gradients of all rows, in use or not."""
-        return self._gradients
+        self._flat.put(self._statistics[i], self.first_statistics)
 
     def all_rows(self, count: int) -> tuple[Array, Array, Array]:
         """The weights, gradients and statistics of the first `count`, whole."""
-        return self._weights[:count], self._gradients[:count], self._statistics[:count]
+        return self._weights[:count], self.all_gradients[:count], self._statistics[:count]
