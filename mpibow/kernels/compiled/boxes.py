@@ -119,7 +119,7 @@ def copied(target: Array, source: Array) -> Command:
     if target.itemsize == 8:
         box.append((2, 1, 1))
     axes: list[tuple[int, ...]] = joined(*zip(*box, strict=True)) if box else []
-    axes = [(1, 0, 0)] * (2 - len(axes)) + axes if len(axes) < 2 else axes
+    axes = [(1, 0, 0)] * (2 - len(axes)) + axes
     columns = axes.pop() if axes[-1][0] != 1 else (1, 1, 1)
     near = [i for i, axis in enumerate(axes) if axis[1] == 1] if columns[1] > 1 else []
     rows = axes.pop(near[-1] if near else -1) if axes else (1, 0, 0)

@@ -4,12 +4,11 @@ Any number of inputs is one pass through memory: a block of all inputs at a time
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from mpibow.graph.formats import physical
-from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, as_given
 from mpibow.graph.steps import Sum
 from mpibow.ops import Add, Gelu, Maximum, Multiply
@@ -148,10 +147,6 @@ def won(dy: Floats, winner: Integers, outputs: Words) -> None:
                 dx[i] = dy[i] if winner[i] == mine else _f(0)
 
 
-def _factors(coefficients: Iterable[float]) -> Array:
-    return np.array([*coefficients], np.float32)
-
-
 def _inputs(call: Call) -> Arguments:
     return {"n": call.y.size, "inputs": call.x}
 
@@ -161,12 +156,12 @@ def _outputs(call: Call) -> Arguments:
 
 
 def _weighted(call: Call, factors: Sequence[float]) -> Run:
-    return weighted_sum.on(call, factors=_factors(factors), **_inputs(call))
+    return weighted_sum.on(call, factors=np.array(factors, np.float32), **_inputs(call))
 
 
 def add_backward(call: Call) -> Run:
     wanted = [(dx, c) for dx, c in zip(call.dx, call.op.coefficients, strict=True) if dx is not None]
-    outputs, factors = [dx for dx, _ in wanted], _factors(c for _, c in wanted)
+    outputs, factors = [dx for dx, _ in wanted], np.array([c for _, c in wanted], np.float32)
     return scaled_copies.on(call, n=call.dy.size, outputs=outputs, factors=factors)
 
 

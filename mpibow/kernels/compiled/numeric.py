@@ -1,9 +1,6 @@
 """Shared by compiled loops: float32 functions without branches or calls, so that loops over them run in vector
 registers (libm's do not), indices of either width, and Philox."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
 from llvmlite import ir
 from llvmlite.ir import IRBuilder, Value
@@ -11,11 +8,10 @@ from numba import njit, types
 
 from mpibow.graph.graph import Array
 
-from .code_cache import PART
+from .code_cache import PART, F
 from .command import instruction
 from .native import FAST, integers, words
 
-F = TypeVar("F", bound=Callable[..., object])
 Block = tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # of Philox: 32 bits each
 _f, _u = np.float32, np.uint64
 LOW, SHIFT = _u(0xFFFFFFFF), _u(32)

@@ -1,7 +1,6 @@
 """Parts of the compiled passes over flat arrays: their compilation, and their division into blocks."""
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import numba
 import numpy as np
@@ -9,10 +8,9 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 
-from .code_cache import PART, jit
+from .code_cache import PART, F, jit
 from .factors import tile
 
-F = TypeVar("F", bound=Callable[..., object])
 Number = Callable[[float], float]  # the type of an array's elements
 Numbers = tuple[float, ...]  # of that type
 compiled = jit

@@ -95,6 +95,11 @@ def registers(builder: IRBuilder, count: int, kind: ir.Type = VECTOR) -> list[Va
     return places
 
 
+def places(builder: IRBuilder, address: Value, step: Value, count: int) -> list[Value]:
+    """So many addresses, `step` bytes from each other."""
+    return [builder.add(address, builder.mul(step, I64(i))) for i in range(count)]
+
+
 def parts_of(count: int, most: int) -> list[range]:
     """So many numbers, at most `most` at a time."""
     return [range(at, min(at + most, count)) for at in range(0, count, most)]

@@ -7,7 +7,7 @@ import numpy as np
 
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import FLOAT, Array, Op, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec, Tags
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec, Specs, Tags
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.compiled.native import Floats, Single, native
@@ -213,6 +213,11 @@ def before_relu(call: Call) -> tuple[Array, list[Command]]:
         return call.dy, []
     dz = call.scratch["dz"]
     return dz, [masked.command(dy=call.dy, y=call.y, dx=dz)]
+
+
+def floats_of(**counts: int) -> Specs:
+    """Scratch of so many floats by key."""
+    return {key: ((count,), FLOAT) for key, count in counts.items()}
 
 
 def in_blocks(op: Op, shapes: Shapes, given: Tags) -> Formats:

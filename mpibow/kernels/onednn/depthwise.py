@@ -17,16 +17,12 @@ from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Shapes, Spec
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.compiled.native import Address, Floats, floats, native
-from mpibow.kernels.compiled.vectors import F32, I64, load, plus_product, registers, specialised, store
+from mpibow.kernels.compiled.vectors import F32, I64, load, places, plus_product, registers, specialised, store
 from mpibow.ops import Conv2d
 
 LANES = (8, 16)  # channels of a block, by the width of the machine's vectors
 TAPS = 8  # of one column, in registers at once
 _layout = re.compile(r"aBcd(\d+)b")
-
-
-def _places(b: IRBuilder, address: Value, pitch: Value, taps: int) -> list[Value]:
-    return [b.add(address, b.mul(pitch, I64(t))) for t in range(taps)]
 
 
 @specialised(LANES, range(1, TAPS + 1))
@@ -48,10 +44,10 @@ def _add_products(
     sums_of = registers(b, taps, kind)
     with cgutils.for_range(b, count) as loop:
         gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
-        seen = _places(b, b.add(x, b.mul(loop.index, step)), pitch, taps)
+        seen = places(b, b.add(x, b.mul(loop.index, step)), pitch, taps)
         for register, place in zip(sums_of, seen, strict=True):
             b.store(plus_product(b, b.load(register), load(b, place, 0, kind), gradient), register)
-    for register, place in zip(sums_of, _places(b, sums, row, taps), strict=True):
+    for register, place in zip(sums_of, places(b, sums, row, taps), strict=True):
         store(b, b.fadd(load(b, place, 0, kind), b.load(register)), place)
 
 
@@ -70,10 +66,10 @@ def _scatter(
 ) -> None:
     """dx[t] += weights[t] dy for each of `count` outputs; steps as in `_add_products`."""
     kind = ir.VectorType(F32, lanes)
-    factors = [load(b, place, 0, kind) for place in _places(b, weights, row, taps)]
+    factors = [load(b, place, 0, kind) for place in places(b, weights, row, taps)]
     with cgutils.for_range(b, count) as loop:
         gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
-        seen = _places(b, b.add(dx, b.mul(loop.index, step)), pitch, taps)
+        seen = places(b, b.add(dx, b.mul(loop.index, step)), pitch, taps)
         for factor, place in zip(factors, seen, strict=True):
             store(b, plus_product(b, load(b, place, 0, kind), factor, gradient), place)
 

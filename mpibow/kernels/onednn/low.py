@@ -8,14 +8,13 @@ registers. Taps that read padding are left out.
 
 import math
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.vectors import BLOCK, LINE, turn
 from mpibow.ops.fused import ConvRelu
 
-from .conv import Conv, before_relu, in_blocks, plain
+from .conv import Conv, before_relu, floats_of, in_blocks, plain
 from .conv_transpose import each_channel
 from .strips import STRIDES, STRIP, WIDTHS, add_taps, outer_products
 
@@ -153,13 +152,11 @@ def _extents(op: Conv, shapes: Shapes) -> dict[str, int]:
 
 
 def buffers(op: Conv, shapes: Shapes) -> Buffers:
-    forward: Specs = {"zeros": ((32,), FLOAT)}
+    forward = floats_of(zeros=32)
     if not shapes.training:
         return Buffers(forward=forward)
-    backward: Specs = {"taps": ((2 * TAPS // 4 + 32,), FLOAT)}
-    if isinstance(op, ConvRelu):
-        backward["dz"] = ((math.prod(shapes.y),), FLOAT)
-    return Buffers(forward=forward, backward=backward)
+    dz = floats_of(dz=math.prod(shapes.y)) if isinstance(op, ConvRelu) else {}
+    return Buffers(forward=forward, backward={**floats_of(taps=2 * TAPS // 4 + 32), **dz})
 
 
 def forward(call: Call) -> Command:

@@ -16,11 +16,10 @@ some groups at a time, so that the sums are seldom read and written.
 
 import math
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Arguments
-from mpibow.kernels.onednn.conv import Conv, before_relu, in_blocks, plain
+from mpibow.kernels.onednn.conv import Conv, before_relu, floats_of, in_blocks, plain
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
 
@@ -77,25 +76,14 @@ def buffers(op: Conv, shapes: Shapes) -> Buffers:
     extents = _extents(op, shapes)
     c, k, (outputs, taps) = extents["c"], extents["k"], divmod(extents["form"], 10)
     size, line = outputs + taps - 1, 16
-    group, edge = 4 * size * size * line, ((12 * 10 * line,), FLOAT)
-    u = (c * k * size * size * 16 * line,)
-    forward: Specs = {
-        "u": (u, FLOAT),
-        "v": ((STRIP * c * group,), FLOAT),
-        "m": (((STRIP * 4 * outputs * size + 1) * line,), FLOAT),
-        "edge": edge,
-    }
+    group, sums = 4 * size * size * line, STRIP * 4 * outputs * size * line
+    common = floats_of(u=c * k * size * size * 16 * line, v=STRIP * c * group, edge=12 * 10 * line)
+    forward = {**common, **floats_of(m=sums + line)}
     if not shapes.training:
         return Buffers(forward=forward)
-    v, d, m = (
-        (STRIP * c * group,),
-        (STRIP * k * group,),
-        (max(taps * taps * 16, STRIP * 4 * outputs * size + 1) * line,),
-    )
-    backward: Specs = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": (m, FLOAT), "edge": edge}
-    if isinstance(op, ConvRelu):
-        backward["dz"] = ((math.prod(shapes.y),), FLOAT)
-    return Buffers(forward=forward, backward=backward)
+    backward = floats_of(d=STRIP * k * group, m=max(taps * taps * 16 * line, sums + line))
+    dz = floats_of(dz=math.prod(shapes.y)) if isinstance(op, ConvRelu) else {}
+    return Buffers(forward=forward, backward={**common, **backward, **dz})
 
 
 def forward(call: Call) -> Command:

@@ -27,6 +27,7 @@ from mpibow.kernels.compiled.vectors import (
     load_where,
     not_below,
     parts_of,
+    places,
     plus_product,
     registers,
     scalar_at,
@@ -35,10 +36,6 @@ from mpibow.kernels.compiled.vectors import (
 )
 
 from .transforms import TRANSFORMS, WIDE, Transforms, multiply, transposed
-
-
-def _rows(b: IRBuilder, address: Value, step: Value, count: int) -> list[Value]:
-    return [b.add(address, b.mul(step, I64(r))) for r in range(count)]
 
 
 def by_form(generate: Callable[..., None]) -> Callable[..., int]:
@@ -69,7 +66,7 @@ def input_tiles(
     step in v. Where top ... right is 0 there is padding on that side."""
     top, bottom, left, right = (is_set(b, edge) for edge in (top, bottom, left, right))
     high, wide = f.tall + f.taps - 1, WIDE + f.taps - 1
-    rows, steps, padding = _rows(b, x, pitch, high), _rows(b, v, step, f.size), f.taps // 2
+    rows, steps, padding = places(b, x, pitch, high), places(b, v, step, f.size), f.taps // 2
 
     def input_at(r: int, s: int) -> Value:
         sides = (
@@ -86,8 +83,10 @@ def input_tiles(
     for t, (above, before) in enumerate(f.corners):
         if not before:
             columns: list[Value] = []
-        for s in range(len(columns), before + f.size):
-            columns.append(multiply(b, f.into, [input_at(above + r, s) for r in range(f.size)]))
+        columns += [
+            multiply(b, f.into, [input_at(above + r, s) for r in range(f.size)])
+            for s in range(len(columns), before + f.size)
+        ]
         for r in range(f.size):
             line = [column[r] for column in columns[before : before + f.size]]
             for j, value in enumerate(multiply(b, f.into, line)):
@@ -124,7 +123,7 @@ def products(b: IRBuilder, f: Transforms, v: Value, u: Value, m: Value, step: Va
 def output_tiles(b: IRBuilder, f: Transforms, m: Value, y: Value, pitch: Value, bias: Value, relu: Value) -> None:
     """The group's outputs at y of m[row][tile][output], plus the line `bias`, not below 0 if relu; bytes from row to
     row in y: pitch."""
-    rows, shift = _rows(b, y, pitch, f.tall), load(b, bias, 0)
+    rows, shift = places(b, y, pitch, f.tall), load(b, bias, 0)
     lowest = b.select(is_set(b, relu), ZERO, LOWEST)
     for t, (above, before) in enumerate(f.corners):
         for s in range(f.outputs):
@@ -151,7 +150,7 @@ def back_products(b: IRBuilder, f: Transforms, d: Value, u: Value, m: Value, ste
 def add_tiles(b: IRBuilder, f: Transforms, m: Value, dx: Value, pitch: Value, i: Value, j: Value) -> None:
     """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
     added to the sums of groups above and to the left. Bytes from row to row in dx: pitch."""
-    rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
+    rows, wide, shared = places(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
     above, before = (b.icmp_signed(">", place, I64(0)) for place in (i, j))
     seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
     for s in range(wide):
@@ -167,7 +166,7 @@ def weight_tiles(b: IRBuilder, f: Transforms, g: Value, u: Value, step: Value) -
     """u[row][column] = G g G^T of the taps at g, g + BLOCK, ...; step: bytes from row to row in u."""
     lines = [[load(b, g, (f.taps * r + s) * BLOCK) for r in range(f.taps)] for s in range(f.taps)]
     columns = [multiply(b, f.spread, line) for line in lines]
-    for r, row in enumerate(_rows(b, u, step, f.size)):
+    for r, row in enumerate(places(b, u, step, f.size)):
         for j, value in enumerate(multiply(b, f.spread, [column[r] for column in columns])):
             store(b, value, row, j * LINE)
 
@@ -185,7 +184,7 @@ def transpose(b: IRBuilder, f: Transforms, source: Value, target: Value, turned:
 @by_form
 def gradient_tiles(b: IRBuilder, f: Transforms, dy: Value, d: Value, pitch: Value, step: Value) -> None:
     """d[row][tile][column] = A dy A^T of the group's gradients; bytes from row to row: pitch in dy, step in d."""
-    rows, steps, spread = _rows(b, dy, pitch, f.tall), _rows(b, d, step, f.size), transposed(f.out)
+    rows, steps, spread = places(b, dy, pitch, f.tall), places(b, d, step, f.size), transposed(f.out)
     for t, (above, before) in enumerate(f.corners):
         inside = rows[above : above + f.outputs]
         columns = [multiply(b, spread, [load(b, row, (before + s) * LINE) for row in inside]) for s in range(f.outputs)]
@@ -204,7 +203,7 @@ def fetch(b: IRBuilder, row: Value) -> None:
 @by_form
 def add_gradients(b: IRBuilder, f: Transforms, dy: Value, total: Value, pitch: Value) -> None:
     """Adds the group's gradients at dy to the line `total`; bytes from row to row: pitch."""
-    rows, columns = _rows(b, dy, pitch, f.tall), range(WIDE)
+    rows, columns = places(b, dy, pitch, f.tall), range(WIDE)
     sums = [reduce(b.fadd, [load(b, row, s * LINE) for row in rows]) for s in columns]
     store(b, b.fadd(load(b, total, 0), reduce(b.fadd, sums)), total, 0)
 
