@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph.kernel import Binding, Call, Kernel, Run
 from mpibow.ops import Jitter, colour
 from mpibow.ops.colour import LUMA
 from mpibow.ops.philox import stream
@@ -118,10 +118,13 @@ def jittered(
             _saturated(y_row, size, _factor(saturation, w[2]), least, most)
 
 
+def of_pixels(ours: Binding, other: Binding) -> Binding:
+    """The first where pixels are uint8 or float32, else the other."""
+    return lambda call: (ours if call.x0.dtype in (np.uint8, np.float32) else other)(call)
+
+
 def forward(call: Call) -> Run:
     x, op = call.x0, call.op
-    if x.dtype not in (np.uint8, np.float32):
-        return colour.forward(call)
     n, channels, *rest = x.shape
     least, most = (-math.inf, math.inf) if op.limit is None else (0.0, op.limit)
     return jittered.on(
@@ -139,5 +142,5 @@ def forward(call: Call) -> Run:
 
 KERNELS = {
     # NumPy's scratch for its kernel: with pixels that are neither uint8 nor float32
-    Jitter: Kernel(forward, buffers=colour.buffers),
+    Jitter: Kernel(of_pixels(forward, colour.forward), buffers=colour.buffers),
 }

@@ -10,6 +10,7 @@ from mpibow.ops import Augment, CentreCrop, Cutout, Normalise
 from mpibow.ops import image as reference
 from mpibow.ops.philox import stream
 
+from .colour import of_pixels
 from .native import Address, Floats, Words, floats, native, octets, row_at
 from .numeric import first_block, inlined
 
@@ -29,12 +30,18 @@ def _put(row: Array, target: Array, flip: bool) -> None:
 
 
 @inlined
+def _clear(target: Array) -> None:
+    for j in range(len(target)):
+        target[j] = 0
+
+
+@inlined
 def _between(row: Array, target: Array, start: int, flip: bool) -> None:
     """target = zeros, from `start` on the row, zeros."""
     end = start + len(row)
-    target[:start] = 0
+    _clear(target[:start])
     _put(row, target[start:end], flip)
-    target[end:] = 0
+    _clear(target[end:])
 
 
 @inlined
@@ -95,29 +102,20 @@ def cut(
         for c in range(channels):
             for row in range(max(top, 0), min(top + length, height)):
                 start = (c * height + row) * width
-                y_row[start + first : start + last] = 0
+                _clear(y_row[start + first : start + last])
 
 
-def _sizes(call: Call) -> Array | None:
-    """The sizes, or None for pixels that are neither uint8 nor float32."""
+def _sizes(call: Call) -> Array:
     x, y = call.x0, call.y
-    if x.dtype not in (np.uint8, np.float32):
-        return None
     return np.array([*x.shape[1:], *y.shape[2:], x.dtype == np.uint8], np.int64)
 
 
 def augment_forward(call: Call) -> Run:
-    sizes = _sizes(call)
-    if sizes is None:
-        return reference.augment_forward(call)
-    return windows.on(call, n=len(call.y), flips=call.op.flip, sizes=sizes, node=stream(call.name))
+    return windows.on(call, n=len(call.y), flips=call.op.flip, sizes=_sizes(call), node=stream(call.name))
 
 
 def centre_forward(call: Call) -> Run:
-    sizes = _sizes(call)
-    if sizes is None:
-        return reference.centre_forward(call)
-    return windows.on(call, n=len(call.y), pad=0, flips=False, node=0, sizes=sizes)
+    return windows.on(call, n=len(call.y), pad=0, flips=False, node=0, sizes=_sizes(call))
 
 
 def cutout_forward(call: Call) -> Run:
@@ -160,9 +158,7 @@ def normalised(
 
 
 def normalise_forward(call: Call) -> Run:
-    x, y = call.x0, call.y
-    if x.dtype not in (np.uint8, np.float32):
-        return reference.normalise_forward(call)
+    y = call.y
     means, scales = np.array(call.op.mean, _f), (1.0 / np.array(call.op.std, np.float64)).astype(_f)
     n, channels, *rest = y.shape
     return normalised.on(
@@ -173,14 +169,14 @@ def normalise_forward(call: Call) -> Run:
         channels=channels,
         size=math.prod(rest),
         each=len(means) // channels,
-        octet=x.dtype == np.uint8,
+        octet=call.x0.dtype == np.uint8,
     )
 
 
 KERNELS = {
     # NumPy's scratch, 56 bytes a sample, for its kernel: with pixels that are neither uint8 nor float32
-    Augment: Kernel(augment_forward, buffers=reference.augment_buffers),
-    CentreCrop: Kernel(centre_forward),
+    Augment: Kernel(of_pixels(augment_forward, reference.augment_forward), buffers=reference.augment_buffers),
+    CentreCrop: Kernel(of_pixels(centre_forward, reference.centre_forward)),
     Cutout: Kernel(cutout_forward),
-    Normalise: Kernel(normalise_forward),
+    Normalise: Kernel(of_pixels(normalise_forward, reference.normalise_forward)),
 }
