@@ -34,10 +34,6 @@ def viewed(w: NodeWriter) -> str:
     return w.add("Reshape", *w.x, w.extents(reshaped=True))
 
 
-def arange(w: NodeWriter) -> str:
-    return w.cast(w.add("Range", 0, w.add("Squeeze", w.extents()), 1), "int32")
-
-
 def table(w: NodeWriter) -> str:
     """Numbers; along the batch those of its first sample, which all others must have as well."""
     two, three = (np.array(op.values, op.type).reshape(op.shape) for op in (w.op, w.twin))
@@ -138,14 +134,6 @@ def means(op: ops.AdaptiveAvgPool2d, axis: int, extent: int) -> Array:
     place = np.arange(extent)
     inside: Array = (place >= first[:, None]) & (place < last[:, None])
     return np.divide(inside, size[:, None])
-
-
-def batch_norm(w: NodeWriter) -> str:
-    return w.add("BatchNormalization", *w.x, *w.weights, epsilon=w.op.epsilon, momentum=1 - w.op.momentum)
-
-
-def layer_norm(w: NodeWriter) -> str:
-    return w.add("LayerNormalization", *w.x, *w.weights, axis=-w.op.axes, epsilon=w.op.epsilon)
 
 
 def rms_norm(w: NodeWriter) -> str:
@@ -274,11 +262,13 @@ WRITERS: dict[type, Writer] = {
     **dict.fromkeys((ops.ReduceMax, ops.ReduceMean, ops.ReduceSum), reduced),
     ops.AdaptiveAvgPool2d: by_matrices(means),
     ops.Add: added,
-    ops.Arange: arange,
+    ops.Arange: lambda w: w.cast(w.add("Range", 0, w.add("Squeeze", w.extents()), 1), "int32"),
     ops.ArgSort: places,
     ops.Attention: attention,
     ops.AvgPool2d: pool,
-    ops.BatchNorm: batch_norm,
+    ops.BatchNorm: lambda w: w.add(
+        "BatchNormalization", *w.x, *w.weights, epsilon=w.op.epsilon, momentum=1 - w.op.momentum
+    ),
     ops.CentreCrop: cropped,
     ops.ClippedRelu: lambda w: w.add("Clip", *w.x, 0.0, w.op.ceiling),
     ops.Concat: node("Concat", axis="axis"),
@@ -300,7 +290,7 @@ WRITERS: dict[type, Writer] = {
     ops.Gru: partial(recurrent, "gru"),
     ops.IntegerOperation: integer,
     ops.IntegerReduction: integers_reduced,
-    ops.LayerNorm: layer_norm,
+    ops.LayerNorm: lambda w: w.add("LayerNormalization", *w.x, *w.weights, axis=-w.op.axes, epsilon=w.op.epsilon),
     ops.LeakyRelu: node("LeakyRelu", alpha="slope"),
     ops.LocalResponseNorm: local_response_norm,
     ops.LogSoftmax: node("LogSoftmax", axis="axis"),
