@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from functools import cache
 from pathlib import Path
+from platform import machine
 from typing import TypeVar
 
 from mpibow.errors import DeviceError, ShapeError
@@ -96,7 +97,7 @@ class Library:
         if isa() in LIMITS and (isa() != "AVX2" or not OPTIONS):  # else oneDNN's own limit is as low
             c.dnnl_set_max_cpu_isa(LIMITS[isa()])
         number = int(c.dnnl_get_effective_cpu_isa())
-        self.isa = ISAS.get(number, f"ISA {number:#x}")
+        self.isa = ISAS.get(number, f"ISA {number:#x}") if isa() else machine()  # elsewhere numbers mean other sets
         self.engine = self.make(Handle, "engine", c_int(1), c_size_t(0))
         self.stream = self.make(Handle, "stream", self.engine, c_uint(1))
         self.execute = ctypes.cast(c.dnnl_primitive_execute, c_void_p).value or 0
