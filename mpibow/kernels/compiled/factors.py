@@ -80,7 +80,7 @@ def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     if LANES == 16:
         for i in range(0, TILE // LANES, 4):
             to = out.ctypes.data + i * LINE
-            multiply_tile(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, LINE, 0, 0, LANES)
+            multiply_tile(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES)
         return
     _begin(out, floats(v, TILE), floats(s, 4 * rank), rank)
     for b in range(4, rank, 4):

@@ -47,14 +47,13 @@ def multiply_tile(
     k: Value,
     row: Value,
     step: Value,
-    panel_row: Value,
     out_row: Value,
     more: Value,
     more_row: Value,
     rest: Value,
 ) -> None:
     """out (rows, vectors) = left (rows, k) panel + more. In the last vector `rest` columns count; `more` may be 0, for
-    none. `row` is the distance of left's rows, `step` that of its elements, `panel_row` that of the panel's rows."""
+    none. `row` is the distance of left's rows, `step` the distance of its elements."""
     lefts = [left]
     for _ in range(1, tall):
         lefts.append(b.add(lefts[-1], row))
@@ -63,7 +62,7 @@ def multiply_tile(
         for v in range(wide):
             ask(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
     with cgutils.for_range(b, k) as loop:
-        here, along = b.add(panel, b.mul(loop.index, panel_row)), b.mul(loop.index, step)
+        here, along = b.add(panel, b.mul(loop.index, I64(wide * LINE))), b.mul(loop.index, step)
         lines = [load(b, here, v * LINE) for v in range(wide)]
         for start, line_of_sums in zip(lefts, sums, strict=True):
             scalar = scalar_at(b, b.add(start, along), 0)

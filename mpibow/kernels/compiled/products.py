@@ -1,8 +1,8 @@
 """Products of matrices as loops over tiles: any strides, factors transposed or not, many products one after the other.
 
 Matrices are given by addresses and by bytes from row to row. Blocks of the right factor go through `room` as panels, so
-that a panel stays in L1 while the rows of the left factor pass by it. For few rows or terms packing would cost as much
-as the product: the right factor is then read where it lies, or, where its columns are contiguous, passes by the rows.
+that a panel stays in L1 while the rows of the left factor pass by it. For few rows packing contiguous columns would
+cost as much as the product: these columns then pass by the rows.
 """
 
 import numba
@@ -18,7 +18,7 @@ from .vectors import LINE, turn
 DEEP = 256  # rows of a panel: 48 KB, and the terms that are added up before a tile is written
 ROWS = 256  # of a transposed left factor that are repacked at a time: 256 KB, a part of L2
 NEAR = 12  # vectors of columns that are packed at a time: 192 KB, another part of it
-FEW = 16  # rows or terms: the right factor is then read where it lies
+FEW = 16  # rows: they are packed in place of the right factor's columns
 
 
 def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
@@ -76,15 +76,11 @@ def by_panels(
     row: int,
     step: int,
     group: int,
-    right_row: int,
     out_row: int,
     more: int,
     more_row: int,
 ) -> None:
-    """out (m, n) = left (m, k) right + more, by right's panels, or where it lies, if its rows' distance is given.
-
-    `group` is the distance from 16 rows of left to the next 16.
-    """
+    """out (m, n) = left (m, k) right + more, by right's panels; `group` is from 16 rows of left to the next."""
     lines, parts = _even(n)
     at = 0
     for part in range(parts):
@@ -98,12 +94,11 @@ def by_panels(
                 tall,
                 vectors,
                 left + i // 16 * group + i % 16 * row,
-                laid + at * (LINE if right_row else k * LINE),
+                laid + at * k * LINE,
                 out + i * out_row + at * LINE,
                 k,
                 row,
                 step,
-                right_row or vectors * LINE,
                 out_row,
                 more + i * more_row + at * LINE if more else 0,
                 more_row,
@@ -134,7 +129,7 @@ def _few_rows(
     block, turned = place + (k + 16) * LINE, place + (k + 32) * LINE
     for j in range(0, n, 16):
         columns = min(16, n - j)
-        by_panels(right + j * right_step, place, block, columns, 16, k, right_step, 4, 0, 0, LINE, 0, 0)
+        by_panels(right + j * right_step, place, block, columns, 16, k, right_step, 4, 0, LINE, 0, 0)
         turn(block, turned)
         for r in range(m):
             to, found = floats(out + r * out_row + 4 * j, columns), floats(turned + r * LINE, columns)
@@ -169,15 +164,13 @@ def product(
     if m <= FEW and left_step == 4 != right_step and k + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
         _few_rows(left, right, out, m, n, k, left_row, right_step, out_row, more, more_row, place)
         return
-    lies = 0
-    most = FEW if lies else DEEP
-    near = lines if lies else NEAR if right_step == 4 and min(m // 2, k) <= 64 else WIDE
+    near = NEAR if right_step == 4 and min(m // 2, k) <= 64 else WIDE
     parts = (lines + near - 1) // near
-    lefts = place + (0 if lies else (min(k, DEEP) + 16) * min(lines, NEAR) * LINE)
+    lefts = place + (min(k, DEEP) + 16) * min(lines, NEAR) * LINE
     for top in range(0, m, ROWS):
         rows = min(ROWS, m - top)
-        for begin in range(0, k, most):
-            deep = min(most, k - begin)
+        for begin in range(0, k, DEEP):
+            deep = min(DEEP, k - begin)
             source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, 16 * left_row
             if left_step != 4:
                 for i in range(0, rows, 16):
@@ -189,15 +182,12 @@ def product(
             for part in range(parts):
                 vectors = _share(lines, parts, part)
                 columns = min(16 * vectors, n - 16 * at)
-                laid = right + begin * right_row + 16 * at * right_step
-                if not lies:
-                    lay_out(laid, place, columns, deep, right_row, right_step)
-                    laid = place
+                lay_out(right + begin * right_row + 16 * at * right_step, place, columns, deep, right_row, right_step)
                 for i in range(0, rows, together):
                     these, here = min(together, rows - i), source + i // 16 * group
                     beside = added + (top + i) * added_row + at * LINE if added else 0
                     to = out + (top + i) * out_row + at * LINE
-                    by_panels(here, laid, to, these, columns, deep, row, step, group, lies, out_row, beside, added_row)
+                    by_panels(here, place, to, these, columns, deep, row, step, group, out_row, beside, added_row)
                 at += vectors
 
 

@@ -61,7 +61,7 @@ def run_steps(
         to, to_row, more, more_row = (here, between, here, between) if number == 4 else (part, row, bias, 0)
         before, before_row = (y + (step - 1) * one, t * one) if step else (first, one)
         if before:
-            by_panels(before, laid, to, n, wide, units, before_row, 4, 16 * before_row, 0, to_row, more, more_row)
+            by_panels(before, laid, to, n, wide, units, before_row, 4, 16 * before_row, to_row, more, more_row)
         for i in range(n):
             gate, at = gates + (i * t + step) * row, (i * t + step) * one
             if number == 4:
@@ -175,7 +175,7 @@ def return_steps(
         if step or first:
             more, more_row = (0, 0) if number == 4 else (dh, one)
             left, apart = dinner + step * row, t * row
-            by_panels(left, laid, dh, n, units, number * units, apart, 4, 16 * apart, 0, one, more, more_row)
+            by_panels(left, laid, dh, n, units, number * units, apart, 4, 16 * apart, one, more, more_row)
 
 
 @inlined
