@@ -14,6 +14,7 @@ from mpibow.errors import RecordError
 from mpibow.system.files import beside, open_file, reason, sync_folder, whole_file
 
 OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting may remove
+PLACES = (".", "train", "validation", "test")  # where they lie in one data set: others below are other data sets
 
 
 @contextmanager
@@ -80,8 +81,9 @@ def check_free(path: Path, overwrite: bool) -> None:
     if not overwrite:
         raise RecordError(f"{path}: exists already; overwrite it (--overwrite) or choose another name")
     for entry in sorted(path.rglob("*")):
-        if not entry.is_dir() and not any(entry.match(pattern) for pattern in OURS):
-            raise RecordError(f"{path}: also holds {entry.name}, no record file; remove it or choose another name")
+        place = entry.relative_to(path)
+        if not entry.is_dir() and not (str(place.parent) in PLACES and any(map(place.match, OURS))):
+            raise RecordError(f"{path}: also holds {place}, no record file of it; remove it or choose another name")
 
 
 def _move(aside: Path, path: Path, overwrite: bool) -> None:

@@ -189,11 +189,13 @@ def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path):
     assert np.array_equal(read(old, [9])[0], IMAGES[9:])  # what is open stays readable
 
 
-def test_overwriting_removes_nothing_but_records(folder: Path):
-    (folder / "thesis.tex").write_text("years of work")
-    with refuses(f"{folder}: also holds thesis.tex, no record file; remove it or choose another name", RecordError):
+@pytest.mark.parametrize("other", ["thesis.tex", "mnist/manifest.json", "mnist/train/shard.mpr"])
+def test_overwriting_removes_nothing_but_its_own_records(folder: Path, other):
+    (folder / other).parent.mkdir(parents=True, exist_ok=True)
+    (folder / other).write_text("years of work")
+    with refuses(f"{folder}: also holds {other}, no record file of it; remove it or choose another name", RecordError):
         write(folder, overwrite=True)
-    assert (folder / "thesis.tex").exists()
+    assert (folder / other).exists()
     assert open_records(folder).count == 10
 
 
