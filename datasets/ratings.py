@@ -68,6 +68,12 @@ def _rows(path: Path) -> Iterator[tuple[int, int, float]]:
                 raise RecordError(
                     f"{path}: line {line}: column 1 has no name, as pandas' index; write the file without it"
                 )
+            for column, word in ((0, "user"), (2, "rating")):
+                if [place for place, cell in enumerate(cells) if word in cell.lower()] not in ([], [column]):
+                    raise RecordError(
+                        f"{path}: line {line}: column {column + 1} must be the {word}, got {cells[column]!r}; write "
+                        "user, item and rating in this order"
+                    )
             continue  # the columns' names
         rating = numbers[2] if len(cells) > 2 and all(map(INTEGER.fullmatch, cells[:2])) else None
         if rating is None or not math.isfinite(rating):

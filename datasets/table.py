@@ -47,7 +47,7 @@ def convert(
         files = [_complete(table, asked) for table in files]
     tables = dict(zip(("train", "test"), files, strict=False))
     if test_fraction is not None:
-        tables = _split(files[0], test_fraction, seed)
+        tables = _split(files[0], columns_of(files, asked)[0], test_fraction, seed)
     columns, notes = columns_of(files, asked, tables["train"])
     for note in notes:
         print(f"note: {note}")
@@ -61,8 +61,11 @@ def convert(
     return columns
 
 
-def _split(table: SourceTable, share: float, seed: int) -> dict[str, SourceTable]:
-    places = set_aside(range(len(table.rows)), None, share, seed, table.path)
+def _split(table: SourceTable, columns: Columns, share: float, seed: int) -> dict[str, SourceTable]:
+    label, labels = columns.label, None
+    if label is not None:
+        labels = np.array([label.stored(cell, columns.notation) for cell in table.columns[label.name]])
+    places = set_aside(range(len(table.rows)), labels, share, seed, table.path)
     return {name: table.take(chosen.tolist()) for name, chosen in places.items()}
 
 

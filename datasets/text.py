@@ -1,6 +1,7 @@
 """Writes text as records of tokens: mpibow convert text --source shakespeare.txt --output data/shakespeare
 
---source is a text file in UTF-8 or a folder with such files (*.txt), which are joined in the order of their names.
+--source is a text file in UTF-8, or a folder with such files (*.txt, also in folders below). They are joined in the
+order of their names, 2 before 10; what is left out is printed.
 --tokens chars numbers the characters that occur, --tokens bytes takes the bytes, and --tokens tokenizer.json is a
 tokenizer of the package tokenizers. The test part is the end of the text. Training cuts the stream into windows of
 data.text.context tokens. The converter prints the size of the vocabulary: the net needs it.
@@ -13,6 +14,8 @@ import numpy as np
 
 from mpibow.convert import arguments
 from mpibow.convert.conversion import Part, file_checksum, progress, write_parts
+from mpibow.convert.folders import Left, say_left, walk
+from mpibow.convert.source_files import by_numbers
 from mpibow.data.aside import content_of
 from mpibow.data.dataset import Array
 from mpibow.data.text import BYTES, CHARS, FILE, Tokens, bytes_of, chars_of, contents_of, read_tokens, records_of
@@ -55,14 +58,17 @@ def convert(
 def _files(source: Path) -> list[Path]:
     if not source.is_dir():
         return [source]
-    if not (found := sorted(source.rglob("*.txt"))):
+    left = Left()
+    found = [source / name for name in walk(source, left, (".txt",))]
+    say_left(source, left)
+    if not found:
         raise RecordError(f"{source}: has no *.txt files")
-    return found
+    return sorted(found, key=by_numbers)
 
 
 def _read(path: Path, errors: str) -> str:
     try:
-        return content_of(path).decode("utf-8", errors)
+        return content_of(path).decode("utf-8-sig", errors)
     except UnicodeDecodeError as error:
         raise RecordError(
             f"{path}: byte {error.start} is no UTF-8; convert the file, or pass --tokens bytes"

@@ -37,6 +37,7 @@ from .job.sources import (
     classes_of,
     columns_of,
     hands_of,
+    in_order,
     parameters_of,
     source_of,
 )
@@ -238,9 +239,9 @@ class JobArguments:
             parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss),
             config.seed, self.transform, hands, image, text, inputs, self.padding, lengths,
         )  # fmt: skip
-        training, validation = read(train, "train"), self.validation
+        training, validation = read(train, "train"), in_order(self.validation, train, "validation")
         classes = None if isinstance(training, NamedSamples) else training.classes
-        test = None if self.test is None else read(self.test, "test", classes=classes)
+        test = None if self.test is None else read(in_order(self.test, train, "test"), "test", classes=classes)
         if validation is not None and not isinstance(validation, float):
             validation = read(validation, "validation", classes=classes)
         if self.class_weight is not None:

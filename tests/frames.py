@@ -12,8 +12,8 @@ class OwnFrame:
     def __init__(self, columns: dict[str, list[Any]]) -> None:
         self.columns, self._cells = list(columns), columns
 
-    def __getitem__(self, name: str) -> list[Any]:
-        return self._cells[name]
+    def __getitem__(self, name: Any) -> Any:
+        return OwnFrame({each: self._cells[each] for each in name}) if isinstance(name, list) else self._cells[name]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(list(self._cells.values()), dtype).T

@@ -119,8 +119,9 @@ def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys)
     np.save("wrong.npy", np.zeros((2, 1, 5, 5), np.uint8))
     np.save("floats.npy", np.zeros((2, 1, 6, 6)))
     Path("table.csv").write_text("1,2,3\n")
+    Path("pandas.csv").write_text("0,1,2\n1,2,3\n")
     np.save("good.npy", tiny.images(20, seed=1)[0][:1])
-    files = ["text.png", "wrong.npy", "floats.npy", "gone.png", "empty", "table.csv", "good.npy"]
+    files = ["text.png", "wrong.npy", "floats.npy", "gone.png", "empty", "table.csv", "pandas.csv", "good.npy"]
     assert main(["runs/run", *files]) == 3
     found = capsys.readouterr()
     assert found.out.startswith("good.npy[0]  ")
@@ -131,7 +132,8 @@ def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys)
         "error: floats.npy: must be uint8 as in training, got float64",
         "error: gone.png: does not exist",
         "error: table.csv: has 3 numbers in a row, the net takes 36",
-        "error: 6 file(s) or row(s) could not be predicted",
+        "error: pandas.csv: line 1: may be a sample, or pandas' numbers of columns; write names, or 0.0 for 0",
+        "error: 7 file(s) or row(s) could not be predicted",
     ])  # fmt: skip
 
 

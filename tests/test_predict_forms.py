@@ -91,9 +91,12 @@ def test_a_data_frame_has_the_columns_of_the_one_in_training(kind: str, here: Pa
     numbers = np.random.default_rng(0).standard_normal((12, 2)).round(3)
     wide, long = numbers.T.tolist()
     data = frame(kind, {"wide": wide, "long": long}), numbers.sum(axis=1)
-    settings = {**QUICK, "loss": mb.mse_loss, "validation": 0.25}
+    settings = {**QUICK, "loss": mb.mse_loss, "validation": (frame(kind, {"long": long, "wide": wide}), data[1])}
     fitted = mb.fit(lambda row: mb.reshape(mb.dense(row, 1), (-1,)), data, **settings)
     expected = fitted.predict(numbers)
+    assert np.square(expected - data[1]).mean() == pytest.approx(fitted.summary.validation_loss, rel=1e-4)
+    with pytest.raises(ConfigError, match=r"^test: has columns long, train has wide, long$"):
+        mb.fit(print, data, (frame(kind, {"long": long}), data[1]), **settings)
     other = {"long": long, "note": ["x"] * 12, "wide": wide}
     np.testing.assert_array_equal(mb.load(fitted.summary.run).predict(frame(kind, other)), expected)
     with pytest.raises(

@@ -53,6 +53,8 @@ def _pair(text: str) -> tuple[Path, object]:
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
         raise ConfigError(f"override '{text}': must be key.path=value, as in update.lr=0.1")
+    if not value.strip():
+        raise ConfigError(f"override '{text}': has an empty value; write null for none")
     return path, parse(value, f"override '{text}'")
 
 

@@ -51,8 +51,8 @@ def hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in HIDDEN
 
 
-def scan(folder: Path, left: Left) -> tuple[list[str], list[str]]:
-    """Names of the folders in `folder`, and of its images, sorted; links are followed.
+def scan(folder: Path, left: Left, suffixes: Container[str] = SUFFIXES) -> tuple[list[str], list[str]]:
+    """Names of the folders in `folder`, and of its images, or files with `suffixes`, sorted; links are followed.
 
     All others are counted in `left`. Raises RecordError for what cannot be read.
     """
@@ -65,7 +65,7 @@ def scan(folder: Path, left: Left) -> tuple[list[str], list[str]]:
                     left["hidden"] += 1
                 elif entry.is_dir():
                     folders.append(entry.name)
-                elif suffix.lower() in SUFFIXES:
+                elif suffix.lower() in suffixes:
                     images.append(entry.name)
                 else:
                     left[suffix or entry.name] += 1
@@ -74,8 +74,8 @@ def scan(folder: Path, left: Left) -> tuple[list[str], list[str]]:
     return folders, images
 
 
-def walk(folder: Path, left: Left) -> Iterator[str]:
-    """Names of the images below `folder`, sorted folder by folder.
+def walk(folder: Path, left: Left, suffixes: Container[str] = SUFFIXES) -> Iterator[str]:
+    """Names of the images, or files with `suffixes`, below `folder`, sorted folder by folder.
 
     A folder that a link leads to once more, be it one around `folder`, is left out.
     """
@@ -86,7 +86,7 @@ def walk(folder: Path, left: Left) -> Iterator[str]:
             left["linked again"] += 1
             return
         seen.add(known)
-        folders, images = scan(path, left)
+        folders, images = scan(path, left, suffixes)
         files = frozenset(images)
         for name in sorted([*folders, *images]):
             if name in files:

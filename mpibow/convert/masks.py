@@ -13,7 +13,7 @@ from mpibow.convert import tree
 from mpibow.data.aside import content_of
 from mpibow.data.image_header import turned
 from mpibow.data.labelled import IGNORED
-from mpibow.data.photo import decodable, open_photo, orientation
+from mpibow.data.photo import PNG, decodable, open_photo, orientation
 from mpibow.errors import RecordError
 
 from .conversion import Each, Part
@@ -138,7 +138,11 @@ def _pixels(path: Path, data: bytes) -> Image.Image:
                 f"{path}: a mask has one number a pixel, this has Pillow's mode {image.mode}; convert colours to "
                 "numbers of classes, as a PNG of 8 bits"
             )
+        if image.format == "JPEG":
+            raise RecordError(f"{path}: a JPEG does not keep the numbers of classes; make the mask anew, as a PNG")
         pixels = np.asarray(image)  # of a palette: the numbers, not the colours
+        if data[:8] == PNG and data[24] in (2, 4) and image.mode == "L":  # Pillow has spread them over 0 to 255
+            pixels = pixels // (255 // (2 ** data[24] - 1))
         return Image.fromarray(turned(pixels.astype(np.uint8) if image.mode == "1" else pixels, orientation(image)))
 
 

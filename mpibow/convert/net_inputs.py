@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -23,6 +23,7 @@ from mpibow.data.sample_settings import Image
 from mpibow.data.text import FILE, Tokens, read_tokens
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph.graph import FLOAT, Shape
+from mpibow.job.normalise import difference
 from mpibow.job.predictor import Predictor, Sample
 from mpibow.job.record_kinds import for_net, named
 
@@ -48,6 +49,7 @@ class NetInputs:
     columns: Columns | None = None  # of the table that the net was trained on
     heads: Sequence[str] = ()  # the columns of the data frame that its one input was
     tokens: Tokens | None = None  # of the text that it was trained on
+    contents: Mapping[str, Any] = field(default_factory=dict)  # of the records that it was trained on
 
     @classmethod
     def of(cls, predictor: Predictor, about: Mapping[str, Any], run: Path | None, crop: bool = False) -> NetInputs:
@@ -65,7 +67,7 @@ class NetInputs:
             tokens = read_tokens(run) if of_tokens and run is not None and (run / FILE).is_file() else None
         except (ConfigError, RecordError) as error:
             raise CheckpointError(str(error)) from None
-        return cls(inputs, image, crop, columns, (about.get("sources") or {}).get("columns", ()), tokens)
+        return cls(inputs, image, crop, columns, (about.get("sources") or {}).get("columns", ()), tokens, contents)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in self.inputs.items())
@@ -112,6 +114,8 @@ def _records(path: Path, wanted: NetInputs) -> Iterator[Sample]:
         data: NamedSamples = Labelled(records if records.shape else Decoded(records, wanted.image or Image()))
     else:
         data = for_net(named(records, image=wanted.image), [*wanted.inputs])
+        if fault := difference(data, {"contents": wanted.contents}):
+            raise RecordError(f"{path}: {fault}")
     if lacking := [name for name in wanted.inputs if name not in data.inputs]:
         raise RecordError(f"{path}: has {', '.join(data.inputs)}, the net takes {lacking[0]}")
     for samples, arrays in lots(data, LOT):
@@ -170,6 +174,9 @@ def _numbers(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
     """Rows of numbers, below a line of names if there is one. A net of several inputs takes columns by name."""
     rows = rows_of(path)
     heads = None if not rows or any(_number(cell) is not None for cell in rows[0][1]) else rows[0][1]
+    if heads is None and rows[1:] and rows[0][1] == [*map(str, range(len(rows[0][1])))] != ["0"]:
+        where = f"{path}: line {rows[0][0]}"
+        raise RecordError(f"{where}: may be a sample, or pandas' numbers of columns; write names, or 0.0 for 0")
     if len(rows) == (heads is not None):
         raise RecordError(f"{path}: has no rows of numbers")
     check_widths(path, rows)

@@ -60,14 +60,14 @@ PARTS = ("train", "test")
 def files(place: str | Path) -> list[Path]:
     """The files that a folder holds, that a pattern like 'data/train-*' matches, or the one of this name.
 
-    They are sorted by the numbers in their names: 2 before 10. Raises RecordError where there are none.
+    They are sorted by the numbers in their names. Raises RecordError where there are none.
     """
     path = Path(place)
     found = path.iterdir() if path.is_dir() else map(Path, [place] if path.is_file() else glob(str(place)))
     there = [file for file in found if file.is_file() and not hidden(file.name)]
     if not there:
         raise RecordError(f"{place}: there are no such files; name a folder, or a pattern in quotes")
-    return sorted(there, key=_numbers)
+    return sorted(there, key=by_numbers)
 
 
 def parts(source: Path) -> dict[str, list[Path]]:
@@ -81,7 +81,7 @@ def parts(source: Path) -> dict[str, list[Path]]:
     if not source.is_dir():
         raise RecordError(f"{source}: there is no such file or folder")
     found: dict[str | None, list[Path]] = {}
-    for path in sorted((path for path in source.iterdir() if not hidden(path.name)), key=_numbers):
+    for path in sorted((path for path in source.iterdir() if not hidden(path.name)), key=by_numbers):
         found.setdefault(part_of(path.name), []).append(path)
     tests = [found[part][0].name for part in ("test", "validation") if part in found]
     if "train" not in found or len(tests) > 1:
@@ -97,5 +97,6 @@ def parts(source: Path) -> dict[str, list[Path]]:
     }
 
 
-def _numbers(path: Path) -> list[tuple[int, str]]:
+def by_numbers(path: Path) -> list[tuple[int, str]]:
+    """The key that sorts names by their numbers: 2 before 10."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", str(path)) if part]

@@ -79,6 +79,10 @@ class Tokens:
             return str(self._theirs.decode(numbers.tolist(), skip_special_tokens=False))
         return "".join(self._characters[number] for number in numbers)
 
+    @property
+    def checksum(self) -> str:
+        return f"0x{crc32c(self.content):08x}"
+
     @cached_property
     def _characters(self) -> list[str]:
         return list(self._known.get("characters", ""))
@@ -155,7 +159,7 @@ def contents_of(tokens: Array, known: Tokens) -> dict[str, object]:
         "dtype": dtype_of(known.size),
         "vocabulary": known.size,
         "tokenizer": known.kind,
-        "tokenizer_checksum": f"0x{crc32c(known.content):08x}",
+        "tokenizer_checksum": known.checksum,
     }
 
 
@@ -177,6 +181,11 @@ class Windows:
     @property
     def threads(self) -> int:
         return 1
+
+    @property
+    def contents(self) -> JsonObject:
+        """What says which token a number is."""
+        return {"tokenizer": self.tokens.checksum}
 
     @property
     def inputs(self) -> Inputs:
@@ -232,7 +241,7 @@ def open_text(records: RecordSet, text: TokenStream, *, training: bool) -> Windo
     """All tokens of `records`, every checksum checked, in memory. Raises RecordError, ConfigError."""
     known, folder = records.manifest.contents, records.folder
     tokens = read_tokens(folder)
-    if f"0x{crc32c(tokens.content):08x}" != known["tokenizer_checksum"]:
+    if tokens.checksum != known["tokenizer_checksum"]:
         raise RecordError(f"{folder}: tokenizer.json is not the one that the text was converted with; convert it again")
     parts = [records.encoded(n).view(DTYPES[known["dtype"]]) for n in range(records.count)]
     stream = np.concatenate(parts)[: known["tokens"]]

@@ -20,6 +20,7 @@ from mpibow.tune import Counts
 
 from .job import Job
 from .measures import directions, suggested
+from .normalise import difference, meaning
 
 FEW, SHOWN = 4, 3
 
@@ -163,6 +164,8 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config, *,
 def check_sets_alike(key: str, data: Samples, train: Samples) -> None:
     """Raises ConfigError where the data of setting `key` can't be evaluated by a net that is trained on `train`."""
     train = unweighed(train)
+    if fault := difference(data, meaning(train)):
+        raise ConfigError(f"{key}: {fault}")
     if isinstance(data, NamedSamples) or isinstance(train, NamedSamples):
         if inputs_of(data) != inputs_of(train) or isinstance(data, NamedSamples) != isinstance(train, NamedSamples):
             raise ConfigError(f"{key}: {data.name} has {described(data)}, data.train has {described(train)}")

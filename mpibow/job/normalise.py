@@ -14,6 +14,7 @@ from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
 from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_weights import unweighed
+from mpibow.data.text import Windows
 from mpibow.errors import ConfigError
 from mpibow.models.augmentation import Normalisation
 from mpibow.system.json_text import JsonObject
@@ -48,17 +49,40 @@ def input_entries(data: Samples, scaling: Scaling | None, sources: Mapping[str, 
     data, more = unweighed(data), dict[str, Any](sources=dict(sources or {}))
     if isinstance(data, NamedSamples):
         facts: JsonObject = {"inputs": {key: [list(shape), str(dtype)] for key, (shape, dtype) in data.inputs.items()}}
-        more["contents"] = data.contents if isinstance(data, NamedArrays) else {}
         pictures = getattr(data, "pictures", None)
     else:
         assert scaling is not None
         facts = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, **scaling.entries()}
-        pictures, records = data, data.records if isinstance(data, Decoded) else data
-        if isinstance(records, RecordSet):
-            more |= {"class_names": list(records.manifest.class_names), "contents": dict(records.manifest.contents)}
+        pictures = data
     if isinstance(pictures, Decoded):
         more["image"] = asdict(pictures.image)
-    return {**facts, **{key: value for key, value in more.items() if value}}
+    return {**facts, **{key: value for key, value in (more | meaning(data)).items() if value}}
+
+
+def meaning(data: Samples) -> JsonObject:
+    """What the numbers of `data` stand for, as converted: the names of classes, the columns of a table, tokens."""
+    data = unweighed(data)
+    pictures = getattr(data, "pictures", data)
+    records = pictures.records if isinstance(pictures, Decoded) else pictures
+    if isinstance(records, RecordSet):
+        return {"class_names": list(records.manifest.class_names), "contents": dict(records.manifest.contents)}
+    return {"contents": data.contents if isinstance(data, NamedArrays | Windows) else {}}
+
+
+def difference(data: Samples, expected: JsonObject) -> str:
+    """Where the `meaning` of `data` contradicts that of the training data, the first place; '' for nowhere."""
+    for what, given in meaning(data).items():
+        found, known = (
+            {name: number for number, name in enumerate(each)} if isinstance(each, list) else each
+            for each in (given, expected.get(what, {}))
+        )
+        for name, value in found.items():
+            if (there := known.get(name, value)) != value:
+                return (
+                    f"{data.name} has {what}.{name} {show(value)}, the data that were trained on have {show(there)}; "
+                    "convert both together"
+                )
+    return ""
 
 
 def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Scaling:

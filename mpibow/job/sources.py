@@ -174,8 +174,8 @@ def _row(arrays: Any, number: int) -> object:
     if isinstance(arrays, tuple):
         return tuple(_row(each, number) for each in arrays)
     if isinstance(arrays, Mapping):
-        return {name: each[number] for name, each in arrays.items()}
-    return arrays[number]
+        return {name: _row(each, number) for name, each in arrays.items()}
+    return getattr(arrays, "iloc", arrays)[number]  # a Series of pandas would look for a label
 
 
 def parameters_of(net: Callable[..., object]) -> tuple[str, ...]:
@@ -211,6 +211,18 @@ def columns_of(source: object) -> list[str]:
     """The columns of a data frame that is the first of a pair; [] for other data."""
     first = source[0] if isinstance(source, tuple) else None
     return [str(name) for name in first.columns] if is_frame(first) else []
+
+
+def in_order(given: object, train: object, name: str) -> Any:
+    """`given`, whose data frames have their columns in the order of those of `train`. Raises ConfigError."""
+    if isinstance(given, tuple) and isinstance(train, tuple) and len(given) == len(train):
+        return tuple(in_order(*each, name) for each in zip(given, train, strict=True))
+    if not (is_frame(given) and is_frame(train)) or [*given.columns] == [*train.columns]:
+        return given
+    there, wanted = [*map(str, given.columns)], [*map(str, train.columns)]
+    if sorted(there) != sorted(wanted):
+        raise ConfigError(f"{name}: has columns {', '.join(there)}, train has {', '.join(wanted)}")
+    return given[[*train.columns]]
 
 
 def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:

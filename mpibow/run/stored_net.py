@@ -20,7 +20,7 @@ from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph.graph import ArraysByName, Graph
 from mpibow.job import named_net, named_objective
 from mpibow.job.checks import check_rows
-from mpibow.job.normalise import Scaling, input_entries
+from mpibow.job.normalise import Scaling, difference, input_entries
 from mpibow.job.opening import named_samples
 from mpibow.job.record_kinds import called
 from mpibow.models.classifier import Build, classifier
@@ -59,7 +59,10 @@ def samples_and_graphs(stored: Stored, config: Config, data: str, top_k: int | N
 
     Raises ConfigError where the net was trained on other data, RecordError where they cannot be read.
     """
-    return _named(stored, config, data) if of_arrays(stored) else _classified(stored, config, data, top_k)
+    found = _named(stored, config, data) if of_arrays(stored) else _classified(stored, config, data, top_k)
+    if fault := difference(found[0], stored.input):
+        raise ConfigError(f"{data}: {fault}")
+    return found
 
 
 def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Build]:

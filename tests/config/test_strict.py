@@ -305,6 +305,7 @@ def test_overrides(overrides, shape):
         (["shape.name=bal"], "shape.name: must be one of ball, box, got 'bal'"),
         (["shape"], "override 'shape': must be key.path=value, as in update.lr=0.1"),
         (["shape..lid=1"], "override 'shape..lid=1': must be key.path=value, as in update.lr=0.1"),
+        (["count="], "override 'count=': has an empty value; write null for none"),
         (["=1"], "override '=1': must be key.path=value, as in update.lr=0.1"),
         (["names=[a"], "override 'names=[a': line 1, column 3: expected ',' or ']', but got '<stream end>'"),
         (["count=1", "count.a=2"], "count: must be a mapping to set count.a in it, got 1"),

@@ -1,5 +1,6 @@
 """Images with masks as records: pairs by name, sides made alike, and what is no mask refused."""
 
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,15 @@ def write(folder: Path, count: int = 8, sides: tuple[int, int] = (8, 12), mode: 
         colours = np.stack([found * 80, 255 - found * 80, found], axis=2)
         Image.fromarray(colours).save(folder / f"images/sub/{number}.png")
         picture = Image.fromarray(found)
-        if mode == "P":
+        if mode != "L":
             picture.putpalette([200, 0, 0, 0, 200, 0, 0, 0, 200])
-        picture.save(folder / f"masks/sub/{number}.png")
+        path = folder / f"masks/sub/{number}.png"
+        picture.save(path, **({"bits": 4} if mode == "L;4" else {}))
+        if mode == "L;4":  # Pillow writes 4 bits of palettes alone
+            data = bytearray(path.read_bytes())
+            data[25] = 0
+            data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+            path.write_bytes(data)
 
 
 def convert(folder: Path, *words: str) -> int:
@@ -48,7 +55,7 @@ def read(folder: Path, part: str = "train") -> tuple:
     return arrays[0], arrays[1]
 
 
-@pytest.mark.parametrize("mode", ["L", "P"])
+@pytest.mark.parametrize("mode", ["L", "P", "L;4"])
 def test_pairs(tmp_path, mode: str, capsys):
     write(tmp_path, mode=mode)
     assert convert(tmp_path) == 0
@@ -134,6 +141,8 @@ def broken(folder: Path, name: str) -> None:
             Image.new("RGB", (12, 8)).save(folder / "masks/sub/3.png")
         case "sides":
             Image.new("L", (8, 12)).save(folder / "masks/sub/3.png")
+        case "JPEG":
+            Image.new("L", (12, 8)).save(folder / "masks/sub/3.png", "JPEG")
         case "damaged":
             (folder / "masks/sub/3.png").write_bytes(b"none")
         case "one class":
@@ -148,6 +157,7 @@ def broken(folder: Path, name: str) -> None:
         ("mask alone", "masks/sub/3.png: has no image of that name in"),
         ("colours", "masks/sub/3.png: a mask has one number a pixel, this has Pillow's mode RGB; convert colours"),
         ("sides", "masks/sub/3.png: is 12x8, its image 3.png is 8x12"),
+        ("JPEG", "masks/sub/3.png: a JPEG does not keep the numbers of classes; make the mask anew, as a PNG"),
         ("damaged", "masks/sub/3.png: cannot be decoded: it is no image that Pillow reads"),
         ("one class", "masks: have one class alone"),
     ],

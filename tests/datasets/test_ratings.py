@@ -76,6 +76,14 @@ REFUSED = {
         "line 1: column 1 has no name, as pandas' index; write the file without it",
     ),
     "names alone": ("user,item,rating\n", "has no ratings"),
+    "numbers first": (
+        "id,user_id,item,rating\n0,1,2,3\n",
+        "line 1: column 1 must be the user, got 'id'; write user, item and rating in this order",
+    ),
+    "item last": (
+        "userId,rating,movieId\n1,2,3\n",
+        "line 1: column 3 must be the rating, got 'movieId'; write user, item and rating in this order",
+    ),
     "nothing": ("", "has no ratings"),
     "one": ("1,2,3\n", "--test-fraction 0.1 of 1 images is none; take more"),
 }

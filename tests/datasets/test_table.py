@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow import evaluate
+from mpibow.comm import Single
 from mpibow.data.columns import Columns, open_table
 from mpibow.data.recordset import open_records
-from mpibow.errors import RecordError
+from mpibow.errors import ConfigError, RecordError
 from tests.datasets.scripts import script
 from tests.refusals import refuses
 
@@ -74,6 +76,13 @@ def test_rows_are_split_off_by_seed(tmp_path):
     parts = [open_table(open_records(tmp_path / "out" / part)).arrays["features"][:, 0] for part in ("train", "test")]
     assert [len(part) for part in parts] == [40, 10]
     assert sorted(np.concatenate(parts).tolist()) == [*range(50)]
+
+
+def test_a_share_of_every_class_is_split_off(tmp_path):
+    rows = "".join(f"{n},{'rare' if n % 25 == 0 else ('even', 'odd')[n % 2]}\n" for n in range(50))
+    assert convert(tmp_path, "x,kind\n" + rows, "--test-fraction", "0.5") == 0
+    for part in ("train", "test"):
+        assert np.bincount(open_table(open_records(tmp_path / "out" / part)).arrays["target"]).tolist() == [12, 12, 1]
 
 
 @pytest.mark.parametrize("words", [[], ["--classes"]])
@@ -368,6 +377,21 @@ def test_what_is_refused(tmp_path, capsys, text: str, words: list[str], message:
     assert convert(tmp_path, text, *words) == 3
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_tables_that_were_converted_apart(here: Path):
+    for name, first in (("a", 0), ("b", 100)):
+        (here / name).mkdir()
+        convert(here / name, "x,y\n" + "".join(f"{n + first},{n}\n" for n in range(8)))
+    net, settings = lambda features: mb.reshape(mb.dense(features, 1), (-1,)), {"loss": mb.mse_loss, "batch_size": 4}
+    fitted = mb.fit(net, "a/out/train", learners=1, stop={"epochs": 1}, **settings)
+    for use in (
+        lambda: mb.fit(net, "a/out/train", "b/out/train", **settings),
+        lambda: fitted.predict("b/out/train"),
+        lambda: evaluate.evaluate(Path(fitted.summary.run), "b/out/train", Single()),
+    ):
+        with pytest.raises((ConfigError, RecordError), match="has contents.numbers .*; convert both together"):
+            use()
 
 
 def test_it_trains(here: Path):

@@ -58,11 +58,21 @@ def test_test_data_are_the_end(tmp_path, capsys):
 
 
 def test_files_of_a_folder_in_the_order_of_their_names(tmp_path):
-    for name, text in (("b.txt", "cd"), ("a.txt", "ab"), ("left.md", "x")):
-        (tmp_path / name).write_text(text)
-    assert converter.main(["--source", str(tmp_path), "--output", f"{tmp_path}/out"]) == 0
+    texts = {
+        "b10.txt": "ef",
+        "b9.TXT": "cd",
+        "a.txt": "\ufeffab",
+        "left.md": "x",
+        ".copies/a.txt": "ab",
+        "../other/c.txt": "gh",
+    }
+    for name, text in texts.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text(text, "utf-8")
+    (tmp_path / "in/c").symlink_to(tmp_path / "other", target_is_directory=True)
+    assert converter.main(["--source", f"{tmp_path}/in", "--output", f"{tmp_path}/out"]) == 0
     found = opened(tmp_path, context=1)
-    assert found.tokens.decode(found.stream) == "abcd"
+    assert found.tokens.decode(found.stream) == "abcdefgh"
 
 
 def read(data: Windows, samples: list[int], epoch: int | None = None) -> tuple:

@@ -100,7 +100,8 @@ def test_a_transform_is_new_in_every_epoch_and_for_training_alone():
 
 def test_a_transform_of_arrays():
     x, y = np.ones((16, 8), np.float32), np.zeros(16, np.int64)
-    for data in ((x, y), ({"x": x}, y)):
+    series = pytest.importorskip("pandas").Series(y, np.arange(16)[::-1] + 1)  # whose labels are no places
+    for data in ((x, y), ({"x": x}, series)):
         fitted = mb.fit(line, data, transform=owned.numbered, loss=mb.mse_loss, **SETTINGS)
         assert fitted.weights["dense1.weight"].shape == (1, 8)
 
