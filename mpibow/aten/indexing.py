@@ -33,9 +33,8 @@ def embedding(
         (found,) = site.layer(ops.Embedding(weight.shape[0], weight.shape[1], ZERO), indices, weight=weight)
     if padding_idx < 0:
         return found
-    need(isinstance(weight, ModuleArray) and not weight.array[padding_idx].any(), "the row of padding_idx must be 0")
-    padding = ops.eq(site.tensor(indices), float(padding_idx))
-    return ops.where(ops.reshape(padding, (*padding.shape, 1)), 0.0, found)
+    padding = ops.eq(site.tensor(indices), float(padding_idx))  # it takes the gradient alone
+    return ops.where(ops.reshape(padding, (*padding.shape, 1)), ops.detach(found), found)
 
 
 def _numbered(site: Site, self: Value, indices: Sequence[Value | None]) -> dict[int, Array | Tensor]:
@@ -119,6 +118,7 @@ def bags_of(
     mode: int = 0,
     per_sample_weights: Value | None = None,
     padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
     **_: object,
 ) -> Result:
     """embedding_bag, where all bags have as many numbers: 0 sums, 1 means, 2 maxima."""
@@ -126,7 +126,7 @@ def bags_of(
     count = total // bags
     even = isinstance(offsets, BySample) and not offsets.first.any() and bool((offsets.step == count).all())
     need(even and count * bags == total, "bags of different sizes")
-    need(padding_idx < 0 and mode < 2, "bags with padding, or of maxima")
+    need(padding_idx < 0 and mode < 2 and not scale_grad_by_freq, "bags with padding, of maxima or scaled gradients")
     found = rows(site, site.tensor(weight), indices)
     if per_sample_weights is not None:
         found = found * ops.reshape(site.floats(per_sample_weights), (-1, 1))

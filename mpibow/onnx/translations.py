@@ -105,15 +105,17 @@ def gather(site: NodeSite, x: Value, index: Value, *, axis: int = 0) -> Tensor:
     if isinstance(index, np.ndarray) and not index.shape:
         return site.aten("select", self=x, dim=at, index=int(index))
     if isinstance(x, ModuleArray) and isinstance(index, Tensor) and index.shape and at == 0:
-        return site.aten("embedding", weight=x, indices=index)
+        return site.aten("embedding", weight=x, indices=_from_start(site, index, x.shape[0]))
     return site.aten("index", self=x, indices=[None] * at + [index])
 
 
 def gather_elements(site: NodeSite, x: Value, index: Value, *, axis: int = 0) -> Tensor:
+    return site.aten("gather", self=x, dim=axis, index=_from_start(site, index, x.shape[axis]))
+
+
+def _from_start(site: NodeSite, index: Value, extent: int) -> Value:
     """Indices below 0 count from the end."""
-    extent = x.shape[axis]
-    places = index % extent if isinstance(index, np.ndarray) else integer(site.tensor(index), "%", ops.constant(extent))
-    return site.aten("gather", self=x, dim=axis, index=places)
+    return index % extent if isinstance(index, np.ndarray) else integer(site.tensor(index), "%", ops.constant(extent))
 
 
 def pad(

@@ -52,6 +52,19 @@ class Fourier(nn.Module):
         return self.net(x)
 
 
+class TiedPadding(nn.Module):
+    """A head that shares the embedding's weight, whose row of padding is not 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(8, 4, padding_idx=0), nn.Linear(4, 8, bias=False)
+        nn.init.normal_(self.embedding.weight)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embedding(x.argsort(1))).mean(1)
+
+
 class Of(nn.Module):
     """A function behind a dense layer."""
 
@@ -305,6 +318,7 @@ RIGHT = {
         (3, 8),
     ),
     "bags": (lambda: nn.Sequential(Of(lambda x: x.argsort(1)), nn.EmbeddingBag(8, 3)), (3, 8)),
+    "a tied row of padding": (TiedPadding, (3, 8)),
     "unfold and einsum": (lambda: Of(lambda x: torch.einsum("bij,bkj->bik", *[x.unfold(1, 4, 2)] * 2)), (3, 8)),
 }
 REFUSED = {
@@ -314,6 +328,10 @@ REFUSED = {
     "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(8, 3)), (2, 8), "has a spectral norm"),
     "old spectral norm": (lambda: nn.utils.spectral_norm(nn.Conv2d(3, 4, 3)), (2, 3, 8, 8), "has a spectral norm"),
     "a mask that chooses": (lambda: Of(lambda x: x[x > 0].sum() * x), (2, 8), "index in .*depends on the data"),
+    "scaled by frequency": (
+        lambda: nn.Sequential(Of(lambda x: x.argsort(1)), nn.EmbeddingBag(8, 3, scale_grad_by_freq=True)), (2, 8),
+        "scaled gradients",
+    ),
     "places of a pool": (
         lambda: Of(lambda x: functional.max_pool1d(x[:, None], 2, return_indices=True)[1] * 1.0), (2, 8),
         "only the numbers",
