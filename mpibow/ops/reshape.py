@@ -6,6 +6,8 @@ from math import prod
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Moving, Op, Shape, Tensor
 
+from .pointwise import of_one
+
 __all__ = ["Flatten", "View", "flatten", "reshape"]
 
 
@@ -66,6 +68,4 @@ def reshape(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tens
     return x.graph.add(View(wanted), x, name=name)
 
 
-def flatten(x: Tensor, *, name: str | None = None) -> Tensor:
-    """x (n, ...) -> (n, features)."""
-    return x.graph.add(Flatten(), x, name=name)
+flatten = of_one(Flatten(), "x (n, ...) -> (n, features).")

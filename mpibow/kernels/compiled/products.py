@@ -109,36 +109,6 @@ def by_panels(
 
 
 @shared
-def _few_rows(
-    left: int,
-    right: int,
-    out: int,
-    m: int,
-    n: int,
-    k: int,
-    left_row: int,
-    right_step: int,
-    out_row: int,
-    more: int,
-    more_row: int,
-    place: int,
-) -> None:
-    """`product` of up to 16 rows: they are the panel, by which the right factor's contiguous columns pass."""
-    for i in range(0, k, 16):
-        pack_turned(left + 4 * i, place + i * LINE, left_row, LINE, m, k - i)
-    block, turned = place + (k + 16) * LINE, place + (k + 32) * LINE
-    for j in range(0, n, 16):
-        columns = min(16, n - j)
-        by_panels(right + j * right_step, place, block, columns, 16, k, right_step, 4, 0, LINE, 0, 0)
-        turn(block, turned)
-        for r in range(m):
-            to, found = floats(out + r * out_row + 4 * j, columns), floats(turned + r * LINE, columns)
-            beside = floats(more + r * more_row + 4 * j, columns)
-            for c in range(columns):
-                to[c] = found[c] + beside[c] if more else found[c]
-
-
-@shared
 def product(
     left: int,
     right: int,
@@ -162,7 +132,18 @@ def product(
     """
     lines = (n + 15) // 16
     if m <= FEW and left_step == 4 != right_step and k + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
-        _few_rows(left, right, out, m, n, k, left_row, right_step, out_row, more, more_row, place)
+        for i in range(0, k, 16):  # the rows are the panel, by which the right factor's contiguous columns pass
+            pack_turned(left + 4 * i, place + i * LINE, left_row, LINE, m, k - i)
+        block, turned = place + (k + 16) * LINE, place + (k + 32) * LINE
+        for j in range(0, n, 16):
+            columns = min(16, n - j)
+            by_panels(right + j * right_step, place, block, columns, 16, k, right_step, 4, 0, LINE, 0, 0)
+            turn(block, turned)
+            for r in range(m):
+                to, found = floats(out + r * out_row + 4 * j, columns), floats(turned + r * LINE, columns)
+                beside = floats(more + r * more_row + 4 * j, columns)
+                for c in range(columns):
+                    to[c] = found[c] + beside[c] if more else found[c]
         return
     near = NEAR if right_step == 4 and min(m // 2, k) <= 64 else WIDE
     parts = (lines + near - 1) // near

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from .native import Address, floats, native
+from .native import Address, Floats, floats, native
 from .numeric import inlined, sigmoid, tanh
 from .products import by_panels, copied, lay_out
 
@@ -22,6 +22,12 @@ def _open(address: int, bias: int, units: int) -> None:
     x, b = floats(address, units), floats(bias, units)
     for j in range(units):
         x[j] = sigmoid(x[j] + b[j])
+
+
+@inlined
+def _three(gate: int, units: int) -> tuple[Floats, Floats, Floats]:
+    """The first three gates, one behind the other."""
+    return floats(gate, units), floats(gate + 4 * units, units), floats(gate + 8 * units, units)
 
 
 @inlined
@@ -84,7 +90,7 @@ def _remember(gate: int, bias: int, cell: int, before: int, units: int) -> None:
     one = 4 * units
     _open(gate, bias, units)
     _open(gate + one, bias + one, units)
-    i, f, g = floats(gate, units), floats(gate + one, units), floats(gate + 2 * one, units)
+    i, f, g = _three(gate, units)
     c, b = floats(cell, units), floats(bias + 2 * one, units)
     for j in range(units):
         g[j] = tanh(g[j] + b[j])
@@ -114,7 +120,7 @@ def _mix(gate: int, said: int, inner: int, y: int, before: int, units: int) -> N
     _open(gate, said, units)
     _open(gate + one, said + one, units)
     copied(said + 2 * one, inner, units)
-    r, z, m = floats(gate, units), floats(gate + one, units), floats(gate + 2 * one, units)
+    r, z, m = _three(gate, units)
     own, out = floats(inner, units), floats(y, units)
     for j in range(units):
         m[j] = tanh(m[j] + r[j] * own[j])
@@ -194,9 +200,7 @@ def _let_out_back(gate: int, dgate: int, tanhs: int, dy: int, dh: int, dc: int, 
 @inlined
 def _remember_back(gate: int, dgate: int, dc: int, before: int, units: int) -> None:
     """The gradients of i, f, g and the c of the step before, from the gradient of c."""
-    one = 4 * units
-    i, f, g, d = floats(gate, units), floats(gate + one, units), floats(gate + 2 * one, units), floats(dc, units)
-    di, df, dg = floats(dgate, units), floats(dgate + one, units), floats(dgate + 2 * one, units)
+    (i, f, g), (di, df, dg), d = _three(gate, units), _three(dgate, units), floats(dc, units)
     for j in range(units):
         di[j] = d[j] * g[j] * (i[j] * (_f(1) - i[j]))
     for j in range(units):
@@ -215,8 +219,8 @@ def _remember_back(gate: int, dgate: int, dc: int, before: int, units: int) -> N
 def _mix_back(gate: int, dgate: int, dinner: int, inner: int, past: int, dy: int, dh: int, units: int) -> None:
     """The gradients of r, z and m; dinner, the same but for a factor r of m's; the last output's gradient through z."""
     one = 4 * units
-    r, z, m = floats(gate, units), floats(gate + one, units), floats(gate + 2 * one, units)
-    dr, dz, dm = floats(dgate, units), floats(dgate + one, units), floats(dgate + 2 * one, units)
+    r, z, m = _three(gate, units)
+    dr, dz, dm = _three(dgate, units)
     own, before, here, d = floats(inner, units), floats(past, units), floats(dy, units), floats(dh, units)
     for j in range(units):
         d[j] += here[j]
