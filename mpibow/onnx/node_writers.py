@@ -27,11 +27,11 @@ ROOT = 0.5**0.5
 
 def node(operator: str, **settings: str) -> Writer:
     """One node: ONNX has the operator; `settings` are the names of its attributes here."""
-    return lambda w: w.add(operator, *w.x, *w.weights, **{key: getattr(w.op, name) for key, name in settings.items()})
+    return lambda w: w(operator, *w.x, *w.weights, **{key: getattr(w.op, name) for key, name in settings.items()})
 
 
 def viewed(w: NodeWriter) -> str:
-    return w.add("Reshape", *w.x, w.extents(reshaped=True))
+    return w("Reshape", *w.x, w.extents(reshaped=True))
 
 
 def table(w: NodeWriter) -> str:
@@ -40,12 +40,12 @@ def table(w: NodeWriter) -> str:
     first = two[tuple(slice(1 if by else None) for by in w.model.times(w.node.name))]
     same = (np.array_equal(np.broadcast_to(first, each.shape), each, equal_nan=True) for each in (two, three))
     need(all(same), "its numbers depend on the batch size")
-    return w.cast(w.add("Expand", first, w.extents()), w.op.type)
+    return w.cast(w("Expand", first, w.extents()), w.op.type)
 
 
 def added(w: NodeWriter) -> str:
-    parts = [x if by == 1 else w.add("Mul", x, by) for x, by in zip(w.x, w.op.coefficients, strict=True)]
-    return w.add("Add" if len(parts) == 2 else "Sum", *parts)
+    parts = [x if by == 1 else w("Mul", x, by) for x, by in zip(w.x, w.op.coefficients, strict=True)]
+    return w("Add" if len(parts) == 2 else "Sum", *parts)
 
 
 def sliced(w: NodeWriter) -> str:
@@ -54,22 +54,22 @@ def sliced(w: NodeWriter) -> str:
     whole = (stops == w.shapes[0]) & (last == w.model.three.tensors[w.node.inputs[0]].shape)
     same = (starts == first) & (whole | (stops == last))
     need(same.all(), "it starts or stops at a place that depends on the batch size")
-    return w.add("Slice", *w.x, starts, np.where(whole, LAST, stops), range(len(starts)), steps)
+    return w("Slice", *w.x, starts, np.where(whole, LAST, stops), range(len(starts)), steps)
 
 
 def flipped(w: NodeWriter) -> str:
     ones = np.ones_like(w.op.axes)
-    return w.add("Slice", *w.x, -ones, -LAST * ones, w.op.axes, -ones)
+    return w("Slice", *w.x, -ones, -LAST * ones, w.op.axes, -ones)
 
 
 def cropped(w: NodeWriter) -> str:
     tops = (np.array(w.fixed(2)) - w.same().crop) // 2
-    return w.add("Slice", *w.x, tops, tops + w.op.crop, [2, 3])
+    return w("Slice", *w.x, tops, tops + w.op.crop, [2, 3])
 
 
 def padded_channels(w: NodeWriter) -> str:
     channels, *rest = w.fixed(1)
-    return w.add("Pad", *w.x, [*[0] * (len(rest) + 3), w.same().channels - channels, *[0] * len(rest)])
+    return w("Pad", *w.x, [*[0] * (len(rest) + 3), w.same().channels - channels, *[0] * len(rest)])
 
 
 def split(w: NodeWriter) -> list[str]:
@@ -78,18 +78,18 @@ def split(w: NodeWriter) -> list[str]:
 
 
 def reduced(w: NodeWriter) -> str:
-    return w.add(type(w.op).__name__, *w.x, w.op.axes)
+    return w(type(w.op).__name__, *w.x, w.op.axes)
 
 
 def clipped(w: NodeWriter, index: str, last: Input) -> str:
     """Indices of which those outside take the nearest element."""
-    return w.add("Clip", w.cast(index, "int64"), 0, last)
+    return w("Clip", w.cast(index, "int64"), 0, last)
 
 
 def gathered(w: NodeWriter) -> str:
     (x, index), axis = w.x, w.op.axis
-    last = w.add("Sub", w.add("Gather", w.add("Shape", x), axis), 1)
-    return w.add("GatherElements", x, clipped(w, index, last), axis=axis)
+    last = w("Sub", w("Gather", w("Shape", x), axis), 1)
+    return w("GatherElements", x, clipped(w, index, last), axis=axis)
 
 
 def convolution(w: NodeWriter) -> str:
@@ -97,26 +97,26 @@ def convolution(w: NodeWriter) -> str:
     if isinstance(op, ops.ConvTranspose2d):
         operator, settings = "ConvTranspose", {"output_padding": op.output_padding}
     settings |= {"kernel_shape": op.kernel, "strides": op.stride, "pads": op.padding * 2, "dilations": op.dilation}
-    return w.add(operator, *w.x, *w.weights, group=op.groups, **settings)
+    return w(operator, *w.x, *w.weights, group=op.groups, **settings)
 
 
 def dense(w: NodeWriter) -> str:
     weight, *bias = w.weights
     if len(w.shapes[0]) == 2:
-        return w.add("Gemm", *w.x, weight, *bias, transB=1)
-    y = w.add("MatMul", *w.x, w.add("Transpose", weight, perm=(1, 0)))
-    return w.add("Add", y, *bias) if bias else y
+        return w("Gemm", *w.x, weight, *bias, transB=1)
+    y = w("MatMul", *w.x, w("Transpose", weight, perm=(1, 0)))
+    return w("Add", y, *bias) if bias else y
 
 
 def pool(w: NodeWriter) -> str:
     """Padding that is counted is in front; windows that hang over the end have more padding there, never counted."""
     op, (x,), front, extents = w.same(), w.x, np.array(w.op.padding), np.array(w.fixed(2))
     if isinstance(op, ops.AvgPool2d) and op.count_padding and front.any():
-        x = w.add("Pad", x, [0, 0, *front] * 2)
+        x = w("Pad", x, [0, 0, *front] * 2)
         front, extents = 0 * front, extents + 2 * front
     behind = np.maximum((np.array(w.y.shape[2:]) - 1) * op.stride + op.kernel - extents - front, 0)
     operator = "MaxPool" if isinstance(op, ops.MaxPool2d) else "AveragePool"
-    return w.add(operator, x, kernel_shape=op.kernel, strides=op.stride, pads=[*front, *behind])
+    return w(operator, x, kernel_shape=op.kernel, strides=op.stride, pads=[*front, *behind])
 
 
 def by_matrices(matrix: Callable[[Any, int, int], Array]) -> Writer:
@@ -124,7 +124,7 @@ def by_matrices(matrix: Callable[[Any, int, int], Array]) -> Writer:
 
     def write(w: NodeWriter) -> str:
         rows, columns = (matrix(w.same(), axis, extent) for axis, extent in enumerate(w.fixed(2)))
-        return w.add("MatMul", rows, w.add("MatMul", *w.x, columns.T))
+        return w("MatMul", rows, w("MatMul", *w.x, columns.T))
 
     return write
 
@@ -138,22 +138,22 @@ def means(op: ops.AdaptiveAvgPool2d, axis: int, extent: int) -> Array:
 
 def rms_norm(w: NodeWriter) -> str:
     (x,) = w.x
-    mean = w.add("ReduceMean", w.add("Mul", x, x), range(-w.op.axes, 0))
-    return w.add("Mul", w.add("Div", x, w.add("Sqrt", w.add("Add", mean, w.op.epsilon))), *w.weights)
+    mean = w("ReduceMean", w("Mul", x, x), range(-w.op.axes, 0))
+    return w("Mul", w("Div", x, w("Sqrt", w("Add", mean, w.op.epsilon))), *w.weights)
 
 
 def group_norm(w: NodeWriter) -> str:
     groups, axes = w.op.groups, len(w.shapes[0]) - 2
-    rows = w.add("Reshape", *w.x, [0, groups, -1])
-    normal = w.add("InstanceNormalization", rows, np.ones(groups), np.zeros(groups), epsilon=w.op.epsilon)
-    weight, bias = (w.add("Reshape", each, [-1] + [1] * axes) for each in w.weights)
-    return w.add("Add", w.add("Mul", w.add("Reshape", normal, w.extents(reshaped=True)), weight), bias)
+    rows = w("Reshape", *w.x, [0, groups, -1])
+    normal = w("InstanceNormalization", rows, np.ones(groups), np.zeros(groups), epsilon=w.op.epsilon)
+    weight, bias = (w("Reshape", each, [-1] + [1] * axes) for each in w.weights)
+    return w("Add", w("Mul", w("Reshape", normal, w.extents(reshaped=True)), weight), bias)
 
 
 def local_response_norm(w: NodeWriter) -> str:
     op = w.op
     need(op.size % 2 == 1, f"local_response_norm: size must be odd in ONNX, got {op.size}")
-    return w.add("LRN", *w.x, size=op.size, alpha=op.alpha, beta=op.beta, bias=op.k)
+    return w("LRN", *w.x, size=op.size, alpha=op.alpha, beta=op.beta, bias=op.k)
 
 
 def gelu_by_erf(x: Element) -> Element:
@@ -171,44 +171,44 @@ def gelu(w: NodeWriter) -> str:
 def attention(w: NodeWriter) -> str:
     q, k, v, *masks = w.x
     axes = [*range(len(w.shapes[0]))]
-    turned = w.add("Transpose", k, perm=[*axes[:-2], axes[-1], axes[-2]])
-    scores = w.add("Mul", w.add("MatMul", q, turned), w.op.scale)
+    turned = w("Transpose", k, perm=[*axes[:-2], axes[-1], axes[-2]])
+    scores = w("Mul", w("MatMul", q, turned), w.op.scale)
     seen: list[Input] = [np.tri(w.fixed(-2)[0], w.shapes[1][-2], dtype=bool)] if w.op.causal else []
     if masks and w.dtypes[3] == FLOAT:
-        scores = w.add("Max", w.add("Add", scores, *masks), LOWEST)
+        scores = w("Max", w("Add", scores, *masks), LOWEST)
     elif masks:
         seen.append(w.cast(masks[0], "bool"))
     for each in seen:
-        scores = w.add("Where", each, scores, LOWEST)
-    weights = w.add("Softmax", scores, axis=-1)
+        scores = w("Where", each, scores, LOWEST)
+    weights = w("Softmax", scores, axis=-1)
     if masks:  # a row with all columns hidden gives 0
-        weights = w.add("Where", w.add("LessOrEqual", scores, LOWEST), 0.0, weights)
-    return w.add("MatMul", weights, v)
+        weights = w("Where", w("LessOrEqual", scores, LOWEST), 0.0, weights)
+    return w("MatMul", weights, v)
 
 
 def rotary(w: NodeWriter) -> str:
     (x,), turns = w.x, np.tile(angles(w.op, w.fixed(-2)), 2)
     half = turns.shape[1] // 2
-    partners = w.add("Gather", x, np.roll(np.arange(2 * half), half), axis=-1)
+    partners = w("Gather", x, np.roll(np.arange(2 * half), half), axis=-1)
     sines = np.sin(turns) * np.repeat([-1, 1], half)
-    return w.add("Add", w.add("Mul", x, np.cos(turns)), w.add("Mul", partners, sines))
+    return w("Add", w("Mul", x, np.cos(turns)), w("Mul", partners, sines))
 
 
 def recurrent(kind: str, w: NodeWriter) -> list[str]:
     """A layer of one direction; its weights' gates are put into ONNX's order."""
     (x, *states), order = w.x, np.argsort(GATES[kind])
     rows = np.arange(len(order) * w.op.units).reshape(len(order), -1)[order].reshape(1, -1)
-    weight, inner, *biases = (w.add("Gather", each, rows) for each in w.weights)
+    weight, inner, *biases = (w("Gather", each, rows) for each in w.weights)
     y, *last = w.model.add(
         kind.upper(),
-        *(w.add("Transpose", x, perm=(1, 0, 2)), weight, inner, w.add("Concat", *biases, axis=1), ""),
-        *(w.add("Unsqueeze", state, [0]) for state in states),
+        *(w("Transpose", x, perm=(1, 0, 2)), weight, inner, w("Concat", *biases, axis=1), ""),
+        *(w("Unsqueeze", state, [0]) for state in states),
         count=3 if kind == "lstm" else 2,
         hidden_size=w.op.units,
         **({"linear_before_reset": 1} if kind == "gru" else {}),
     )
-    steps = w.add("Transpose", w.add("Squeeze", y, [1]), perm=(1, 0, 2))
-    return [steps, *(w.add("Squeeze", each, [0]) for each in last)]
+    steps = w("Transpose", w("Squeeze", y, [1]), perm=(1, 0, 2))
+    return [steps, *(w("Squeeze", each, [0]) for each in last)]
 
 
 def normalised(w: NodeWriter) -> str:
@@ -216,7 +216,7 @@ def normalised(w: NodeWriter) -> str:
     by_channel = [channels, *[1] * len(rest)]
     mean, std = np.array(w.op.mean, float), np.array(w.op.std, float)
     mean = mean.reshape(by_channel if len(mean) == channels else w.fixed(1))
-    return w.add("Div", w.add("Sub", w.cast(w.x[0], FLOAT), mean), std.reshape(by_channel))
+    return w("Div", w("Sub", w.cast(w.x[0], FLOAT), mean), std.reshape(by_channel))
 
 
 # Of integers, and of bools.
@@ -227,11 +227,11 @@ LOGICAL = {"&": "And", "|": "Or", "^": "Xor"}
 def integer(w: NodeWriter) -> str:
     sign, x = w.op.sign, w.x
     if sign in LOGICAL:
-        return w.add(LOGICAL[sign] if w.dtypes[0] == "bool" else f"Bitwise{LOGICAL[sign]}", *x)
+        return w(LOGICAL[sign] if w.dtypes[0] == "bool" else f"Bitwise{LOGICAL[sign]}", *x)
     if sign == "//":  # ONNX rounds to 0
-        quotient = w.add("Div", *(w.cast(each, "float64") for each in x))
-        return w.cast(w.add("Floor", quotient), "int32")
-    return w.add(INTEGER[sign], *x)
+        quotient = w("Div", *(w.cast(each, "float64") for each in x))
+        return w.cast(w("Floor", quotient), "int32")
+    return w(INTEGER[sign], *x)
 
 
 REDUCTIONS = {"+": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "|": "ReduceMax", "&": "ReduceMin"}
@@ -241,20 +241,20 @@ def integers_reduced(w: NodeWriter) -> str:
     sign, axis, x = w.op.sign, w.op.axis, w.cast(w.x[0], "int32")
     need(w.dtypes[0] == "bool" or sign not in LOGICAL, f"ONNX has no {sign} along an axis of integers")
     need(not w.op.running or sign == "+", f"ONNX has no running {sign}")
-    return w.cast(w.add("CumSum", x, axis) if w.op.running else w.add(REDUCTIONS[sign], x, [axis]), w.dtypes[0])
+    return w.cast(w("CumSum", x, axis) if w.op.running else w(REDUCTIONS[sign], x, [axis]), w.dtypes[0])
 
 
 def places(w: NodeWriter) -> str:
     """Of equal elements the first comes first in ONNX, too."""
-    count = w.add("Gather", w.extents(), [w.op.axis])
+    count = w("Gather", w.extents(), [w.op.axis])
     return w.cast(w.model.add("TopK", *w.x, count, axis=w.op.axis, largest=0, count=2)[1], "int32")
 
 
 def scattered(w: NodeWriter) -> str:
     op = w.op
     need(op.shape[op.axis] == w.twin.shape[op.axis], "it adds along an axis whose length depends on the batch size")
-    zeros, index = w.add("Expand", 0.0, w.extents()), clipped(w, w.x[1], op.shape[op.axis] - 1)
-    return w.add("ScatterElements", zeros, index, w.x[0], axis=op.axis, reduction="add")
+    zeros, index = w("Expand", 0.0, w.extents()), clipped(w, w.x[1], op.shape[op.axis] - 1)
+    return w("ScatterElements", zeros, index, w.x[0], axis=op.axis, reduction="add")
 
 
 WRITERS: dict[type, Writer] = {
@@ -262,35 +262,35 @@ WRITERS: dict[type, Writer] = {
     **dict.fromkeys((ops.ReduceMax, ops.ReduceMean, ops.ReduceSum), reduced),
     ops.AdaptiveAvgPool2d: by_matrices(means),
     ops.Add: added,
-    ops.Arange: lambda w: w.cast(w.add("Range", 0, w.add("Squeeze", w.extents()), 1), "int32"),
+    ops.Arange: lambda w: w.cast(w("Range", 0, w("Squeeze", w.extents()), 1), "int32"),
     ops.ArgSort: places,
     ops.Attention: attention,
     ops.AvgPool2d: pool,
-    ops.BatchNorm: lambda w: w.add(
+    ops.BatchNorm: lambda w: w(
         "BatchNormalization", *w.x, *w.weights, epsilon=w.op.epsilon, momentum=1 - w.op.momentum
     ),
     ops.CentreCrop: cropped,
-    ops.ClippedRelu: lambda w: w.add("Clip", *w.x, 0.0, w.op.ceiling),
+    ops.ClippedRelu: lambda w: w("Clip", *w.x, 0.0, w.op.ceiling),
     ops.Concat: node("Concat", axis="axis"),
     ops.Conv2d: convolution,
     ops.ConvTranspose2d: convolution,
-    ops.CumulativeSum: lambda w: w.add("CumSum", *w.x, w.op.axis),
+    ops.CumulativeSum: lambda w: w("CumSum", *w.x, w.op.axis),
     ops.Dense: dense,
     ops.Dropout: lambda w: w.x[0],
-    ops.Embedding: lambda w: w.add("Gather", *w.weights, clipped(w, w.x[0], w.op.count - 1)),
+    ops.Embedding: lambda w: w("Gather", *w.weights, clipped(w, w.x[0], w.op.count - 1)),
     ops.Erf: node("Erf"),
-    ops.Expand: lambda w: w.add("Expand", *w.x, w.extents()),
+    ops.Expand: lambda w: w("Expand", *w.x, w.extents()),
     ops.Flatten: viewed,
     ops.Flip: flipped,
-    ops.Full: lambda w: w.add("Expand", float(w.op.value), w.extents()),
+    ops.Full: lambda w: w("Expand", float(w.op.value), w.extents()),
     ops.Gather: gathered,
     ops.Gelu: gelu,
-    ops.GlobalAvgPool2d: lambda w: w.add("ReduceMean", *w.x, [2, 3], keepdims=0),
+    ops.GlobalAvgPool2d: lambda w: w("ReduceMean", *w.x, [2, 3], keepdims=0),
     ops.GroupNorm: group_norm,
     ops.Gru: partial(recurrent, "gru"),
     ops.IntegerOperation: integer,
     ops.IntegerReduction: integers_reduced,
-    ops.LayerNorm: lambda w: w.add("LayerNormalization", *w.x, *w.weights, axis=-w.op.axes, epsilon=w.op.epsilon),
+    ops.LayerNorm: lambda w: w("LayerNormalization", *w.x, *w.weights, axis=-w.op.axes, epsilon=w.op.epsilon),
     ops.LeakyRelu: node("LeakyRelu", alpha="slope"),
     ops.LocalResponseNorm: local_response_norm,
     ops.LogSoftmax: node("LogSoftmax", axis="axis"),
@@ -298,7 +298,7 @@ WRITERS: dict[type, Writer] = {
     ops.Matmul: node("MatMul"),
     ops.MaxPool2d: pool,
     ops.Maximum: node("Max"),
-    ops.Multiply: lambda w: reduce(partial(w.add, "Mul"), w.x),
+    ops.Multiply: lambda w: reduce(partial(w, "Mul"), w.x),
     ops.Normalise: normalised,
     ops.PadChannels: padded_channels,
     ops.Parameter: lambda w: w.weights[0],

@@ -119,20 +119,21 @@ class NodeWriter:
         """Its inputs' types."""
         return [self.model.two.tensors[name].dtype for name in self.node.inputs]
 
-    def add(self, operator: str, *inputs: Input, **attributes: Any) -> str:
+    def __call__(self, operator: str, *inputs: Input, **attributes: Any) -> str:
+        """The name of a new node's output."""
         return self.model.add(operator, *inputs, **attributes)[0]
 
     def cast(self, x: str, dtype: str) -> str:
         """x as `dtype`, FLOAT or a NumPy name."""
-        return self.add("Cast", x, to=self.model.kind(dtype))
+        return self("Cast", x, to=self.model.kind(dtype))
 
     def extents(self, reshaped: bool = False) -> Input:
         """The output's shape; a Reshape needs -1 alone for one extent that depends on the batch."""
         parts = [*zip(self.model.times(self.y.name), self.y.shape, strict=True)]
         if sum(by > 0 for by, _ in parts) <= reshaped:
             return np.array([-1 if by else extent for by, extent in parts], np.int64)
-        return self.add(
-            "Concat", *(self.add("Mul", self.model.batch, [by]) if by else [extent] for by, extent in parts), axis=0
+        return self(
+            "Concat", *(self("Mul", self.model.batch, [by]) if by else [extent] for by, extent in parts), axis=0
         )
 
     def fixed(self, first: int) -> Shape:
@@ -170,11 +171,11 @@ def by_formula(w: NodeWriter, other: Formula | None = None) -> str:
             case Name(name):
                 return values[name]
             case Apply("!=", arguments):
-                return w.add("Not", w.add("Equal", *map(value, arguments)))
+                return w("Not", w("Equal", *map(value, arguments)))
             case Apply("log1p", (argument,)):
-                return w.add("Log", w.add("Add", value(argument), number(1)))
+                return w("Log", w("Add", value(argument), number(1)))
             case Apply(function, arguments):
-                return w.add(FUNCTIONS.get(function, function.capitalize()), *map(value, arguments))
+                return w(FUNCTIONS.get(function, function.capitalize()), *map(value, arguments))
 
     for name, tree in used.assignments:
         values[name] = value(tree)
