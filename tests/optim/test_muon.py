@@ -35,10 +35,13 @@ def test_half_lives_of_both():
 @pytest.mark.parametrize(
     "fallback",
     [
-        Sgd(schedule=Cosine()), Sgd(clip_norm=1.0), AdamW(clip_value=1.0), Sgd(decay_biases=True),
+        Sgd(schedule=Cosine()),
+        Sgd(clip_norm=1.0),
+        AdamW(clip_value=1.0),
+        Sgd(decay_biases=True),
         Sgd(groups=(WeightGroup("*"),)),
     ],
-)  # fmt: skip
+)
 def test_the_fallback_has_no_schedule_of_its_own(fallback: Sgd | AdamW):
     told = "fallback: has no schedule, warmup, clipping, groups or decay_biases of its own; set them beside it"
     with refuses(told):
