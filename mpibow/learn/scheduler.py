@@ -18,13 +18,12 @@ class Meeting:
     def __init__(self) -> None:
         self._barrier = Barrier(1)
         self._shown: dict[str, dict[int, Array]] = {}
-        self._present: dict[str, Sequence[Array]] = {}
         self._error: BaseException | None = None
 
     def expect(self, count: int) -> None:
         """Learners 0 to count - 1 run the next pass."""
         if count != self._barrier.parties or self._barrier.broken:
-            self._barrier, self._present, self._error = Barrier(count), {}, None
+            self._barrier, self._error = Barrier(count), None
 
     def fail(self, error: BaseException) -> None:
         """A learner has stopped: those that wait for it stop too, with the same error."""
@@ -35,14 +34,13 @@ class Meeting:
         self._shown.setdefault(key, {})[i] = array
 
     def arrays(self, key: str) -> Sequence[Array]:
-        """The arrays of all learners of this pass, once all are there. Raises the error of one that has stopped."""
+        """The arrays of all learners of this pass, once all are there: those that each showed last, as a learner that
+        is bound to another plan shows others. Raises the error of one that has stopped."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
             raise (self._error or BrokenBarrierError()) from None
-        if (found := self._present.get(key)) is None:  # several may write it, all the same
-            found = self._present[key] = tuple(self._shown[key][i] for i in range(self._barrier.parties))
-        return found
+        return [self._shown[key][i] for i in range(self._barrier.parties)]
 
 
 class Seat:

@@ -19,7 +19,6 @@ from .adagrad import Adagrad
 from .adam import Adam, AdamW
 from .lion import Lion
 from .rmsprop import RmsProp
-from .schedules import ConstantRate, Warmup
 from .sgd import Sgd
 from .update import DECOUPLED, Beta, HalfLife, Scalars, Update, kept
 
@@ -58,9 +57,10 @@ class Muon(Update):
     name: Literal["muon"] = "muon"
 
     def __post_init__(self) -> None:
-        own = self.fallback
-        if (own.schedule, own.warmup, own.clip_value, own.clip_norm) != (ConstantRate(), Warmup(), None, None):
-            raise ConfigError("fallback: has no schedule, warmup or clipping of its own; set them beside it")
+        if not self.fallback.bare:
+            raise ConfigError(
+                "fallback: has no schedule, warmup, clipping, groups or decay_biases of its own; set them beside it"
+            )
 
     def at(self, samples: int) -> Muon:
         momentum = kept(self.momentum, self.half_life, samples)

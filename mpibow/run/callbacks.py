@@ -100,7 +100,7 @@ class EarlyStopping:
 
     The evaluations are on validation data, or without these on test data. metric: accuracy, loss, or one of the run's
     metrics by name. min_delta: the smallest change that counts. The settings stop.metric, stop.patience and
-    stop.min_delta do the same, and also continue their count when a run is resumed; this starts again.
+    stop.min_delta do the same, and also continue their count when a run is resumed; this starts again with each run.
     """
 
     metric: str = "loss"
@@ -109,6 +109,10 @@ class EarlyStopping:
 
     def __post_init__(self) -> None:
         self._stop = Stop(metric=self.metric, patience=self.patience, min_delta=self.min_delta)
+        self._begin()
+
+    def _begin(self) -> None:
+        """A run begins, whose values have no best yet."""
         self._watched, self._data = Watched(), ""
 
     def __call__(self, event: Event) -> _Stop | None:
@@ -130,6 +134,9 @@ class Callbacks:
     def __init__(self, callbacks: Sequence[Callback], write: Callable[..., None], rises: Mapping[str, bool]) -> None:
         self._callbacks, self._write, self._rises = tuple(callbacks), write, MappingProxyType(dict(rises))
         self.stop = ""
+        for each in callbacks:
+            if isinstance(each, EarlyStopping):  # of a run before, perhaps
+                each._begin()
 
     def hear(self, event: str, entries: JsonObject) -> None:
         kind = EVENTS.get(event)

@@ -130,6 +130,6 @@ DUTIES = (
     Duty(lambda end: end.session.average.due(end.session.iteration), _average, aside=True),
     Duty(lambda end: end.passed(1.0), _end_epoch),
     Duty(lambda end: not end.stop and end.session.evaluation_due, _evaluate, aside=True),
-    Duty(_save_is_due, lambda end: end.session.save(end.best), aside=True),
+    Duty(_save_is_due, lambda end: end.session.save(), aside=True),
     Duty(_always, lambda end: end.session.reporter.show()),
 )

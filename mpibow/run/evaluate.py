@@ -48,13 +48,14 @@ def is_chance(found: Evaluation, classes: int) -> bool:
 class Evaluator:
     """`plan` is an evaluation plan; threads each bind it once, to one copy of centre and statistics.
 
-    Samples whose label is `ignore` are left out.
+    Samples whose label is `ignore` are left out, of data with classes; other losses count their labels themselves.
     """
 
     def __init__(self, plan: Plan, ignore: int | None, bind: Bind, measures: Sequence[Measure] = ()) -> None:
         """`bind` is the device's."""
-        self._ignore, self._bind, self._measures = ignore, bind, tuple(measures)
+        self._bind, self._measures = bind, tuple(measures)
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
+        self._ignore = ignore if "accuracy" in self._summed else None
         self._put = plan.kernels.put
         self._centre: Array = plan.kernels.zeros(plan.layout.size, plan.weight_dtype)
         self._batch = plan.graph.tensors[plan.graph.inputs[0]].shape[0]

@@ -56,8 +56,9 @@ class Saver:
     def has(self, iteration: int) -> bool:
         return self.last is not None and self.last.name == checkpoint.name_of(iteration)
 
-    def save(self, best: bool) -> None:
-        """Writes a checkpoint, and removes those that are not to be kept. Nothing may be under way."""
+    def save(self) -> None:
+        """Writes a checkpoint, links the ledger's best, and removes those that are not to be kept. Nothing may be under
+        way."""
         session, synchroniser = self._session, self._session.synchroniser
         diverged = any(synchroniser.call(lambda comm: comm.share(session.resets.due)))
         header = {
@@ -87,8 +88,8 @@ class Saver:
             )
             self.last = path = checkpoint.save(folder, found, synchroniser.call)
             if session.rank == 0:
-                if best and self._settings.best:
-                    point(folder, "best", path)
+                if self._settings.best or (folder / "best").is_symlink():
+                    point(folder, "best", folder / checkpoint.name_of(session.ledger.best_at or 0))  # 0: none yet
                 prune(folder, self._settings.keep, path)
             session.reporter.saved(path, time.perf_counter() - begin)
 
@@ -136,10 +137,13 @@ def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, JsonObjec
 
 
 def point(folder: Path, name: str, target: Path) -> None:
-    """Makes `folder`/`name` a link to the checkpoint `target`, in one step."""
+    """Makes `folder`/`name` a link to the checkpoint `target`, in one step; no link if there is no such checkpoint."""
     aside = folder / f".{name}.link"
     try:
         aside.unlink(missing_ok=True)
+        if not target.is_dir():
+            (folder / name).unlink(missing_ok=True)
+            return
         aside.symlink_to(target.name)
         aside.rename(folder / name)
     except OSError as error:

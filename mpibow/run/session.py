@@ -79,7 +79,7 @@ class Session(Parts):
             self.pipeline = open_pipeline(self, stack, self.reporter.note)
             self.reporter.pause()
             if evaluation_due and self.evaluate() and config.checkpoint.interval and config.checkpoint.best:
-                self.save(best=True)
+                self.save()
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Session:
@@ -200,13 +200,13 @@ class Session(Parts):
         self.reporter.tell()
         return best
 
-    def save(self, best: bool = False) -> None:
+    def save(self) -> None:
         """Writes a checkpoint on all ranks, and removes those that are not to be kept."""
         self.read_centre()
         self.resets.check_centre()
         self.reporter.clock()
         self.reporter.tell(self.resets.tell())
-        self.saver.save(best)
+        self.saver.save()
 
     def finish(self, stop: str) -> Trained:
         """Ends a run at a limit or a request to stop. Returns its result, and on rank 0 writes the summary to disk."""
@@ -218,10 +218,11 @@ class Session(Parts):
         self.reporter.tell(self.resets.tell())
         if not signal:
             late = self.judge is not None and (exchanged or self.ledger.evaluated_at != self.position)
-            best = late and self.evaluate(last=True)
+            if late:
+                self.evaluate(last=True)
             unsaved = exchanged or late or not self.saver.has(self.iteration)
             if self.config.checkpoint.interval is not None and unsaved:
-                self.save(best)
+                self.save()
             if self.judge is not None:
                 self.reporter.clock()
                 self.judge.test()

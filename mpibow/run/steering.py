@@ -111,7 +111,7 @@ class Steering:
         ledger, stop = self._ledger, self._stop
         if stop.metric == metric:
             ledger.watched = stop.follow(ledger.watched, value, rises=self._rises[metric])
-            if stop.met(ledger.watched):
+            if stop.accuracy is None and stop.met(ledger.watched):  # beside an accuracy it is no target (Stop.target)
                 ledger.met(epoch)
         if self._plateau is None or self._plateau.metric != metric:
             return ""

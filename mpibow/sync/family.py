@@ -172,7 +172,7 @@ class Family(Choice, RuleSettings):
             return None
         name = PRESETS[self.name].get("then", "ssgd") if self.then.name == "auto" else self.then.name
         own = {each.name: getattr(self.then, each.name) for each in fields(Choice)}
-        return Family(name=name, resync=self.resync, reset_momentum=self.reset_momentum, **own)
+        return Family(name=name, resync=self.resync, restart=self.restart, reset_momentum=self.reset_momentum, **own)
 
     def of(self, k: int) -> Averaging:
         """The point for k learners. Raises ConfigError if a fixed alpha would not let their averaging settle."""

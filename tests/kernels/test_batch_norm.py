@@ -136,13 +136,17 @@ def data(count: int) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_the_learners_of_a_rank_are_one_large_batch(here: Path, batch: int):
-    """S-SGD, whose weights are alike: statistics, gradients, and what the next layers make of them."""
+    """S-SGD, whose weights are alike: statistics, gradients, and what the next layers make of them.
+
+    The last layer is frozen at first, so that the learners are bound to another plan on the way.
+    """
 
     def synced(x):
         x = mb.relu(mb.batch_norm(mb.conv2d(x, 4, 3, padding=1), sync="rank"))
         return mb.dense(mb.flatten(mb.batch_norm(mb.conv2d(x, 3, 2), sync="rank")), 3)
 
-    settings = {"rule": {"name": "ssgd"}, "precision": "float64", "update": {"lr": 0.1}}
+    update = {"lr": 0.1, "groups": [{"match": "dense1.*", "freeze": {"epochs": 0.25}}]}
+    settings = {"rule": {"name": "ssgd"}, "precision": "float64", "update": update}
     settings["stop"] = {"iterations": 7}
     several = mb.fit(synced, data(48), data(12), learners=3, batch_size=batch, out="several", **settings)
     one = mb.fit(synced, data(48), data(12), learners=1, batch_size=3 * batch, out="one", **settings)

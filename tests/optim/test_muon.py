@@ -2,11 +2,12 @@
 
 import pytest
 
-from mpibow.errors import ConfigError
 from mpibow.optim.adam import AdamW
+from mpibow.optim.groups import WeightGroup
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.schedules import Cosine
 from mpibow.optim.sgd import Sgd
+from tests.refusals import refuses
 
 
 def test_the_length_of_a_matrixs_step():
@@ -31,9 +32,17 @@ def test_half_lives_of_both():
     assert update.fallback.momentum == 0.5
 
 
-@pytest.mark.parametrize("fallback", [Sgd(schedule=Cosine()), Sgd(clip_norm=1.0), AdamW(clip_value=1.0)])
+@pytest.mark.parametrize(
+    "fallback",
+    [
+        Sgd(schedule=Cosine()),
+        Sgd(clip_norm=1.0),
+        AdamW(clip_value=1.0),
+        Sgd(decay_biases=True),
+        Sgd(groups=(WeightGroup("*"),)),
+    ],
+)
 def test_the_fallback_has_no_schedule_of_its_own(fallback: Sgd | AdamW):
-    with pytest.raises(
-        ConfigError, match=r"^fallback: has no schedule, warmup or clipping of its own; set them beside"
-    ):
+    told = "fallback: has no schedule, warmup, clipping, groups or decay_biases of its own; set them beside it"
+    with refuses(told):
         Muon(fallback=fallback)

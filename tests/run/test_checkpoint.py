@@ -261,6 +261,8 @@ def test_a_link_moves(four: Path):
     for iteration in (5, 20):
         saving.point(folder, "best", folder / name_of(iteration))
     assert (folder / "best").readlink() == Path(name_of(20))  # it moves with the folder
+    saving.point(folder, "best", folder / name_of(7))  # which there is not
+    assert not (folder / "best").is_symlink()
 
 
 def test_a_link_that_cannot_be_made(four: Path):

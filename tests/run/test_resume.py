@@ -299,6 +299,14 @@ def test_going_back_leaves_nothing_of_the_way_that_was_left(tmp_path):
     assert tiny.same_bits(again.weights, found.weights)
 
 
+def test_going_back_takes_the_best_back(tmp_path):
+    """To the end of the first epoch, 46 samples at 6 an iteration; from there on nothing more is learnt."""
+    settings = {"validation": 0.2, "learners": 2, "rule": "ssgd", "checkpoint": {"keep": 100, "metric": "loss"}}
+    tiny.train(tmp_path, **settings)
+    tiny.train(tmp_path, resume=point(tmp_path, 8), update={"lr": 1e-30}, **settings)
+    assert (tmp_path / "run/checkpoints/best").resolve() == point(tmp_path, 8)
+
+
 # Damage
 
 

@@ -99,6 +99,12 @@ def test_patience_of_the_training_loss_ends_the_run(tmp_path):
     assert (summary.target, summary.epochs_to_target) == (None, None)
 
 
+def test_a_limit_beside_a_target_ends_the_run(tmp_path):
+    stop = {"epochs": 9, "accuracy": 0.99, "metric": "loss", "below": 100.0}
+    summary = tiny.train(tmp_path, stop=stop, update={"lr": 1e-9}).summary
+    assert (summary.stopped, summary.target, summary.epochs_to_target) == ("stop.below 100", 0.99, None)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -131,6 +131,16 @@ def test_a_loss_by_its_name_is_the_function(here: Path, named, function):
     assert all((by_name.weights[key] == by_function.weights[key]).all() for key in by_function.weights)
 
 
+def test_pixels_are_ignored_by_a_setting_as_by_the_function(here: Path):
+    x, ignored = table(48)[0].reshape(12, 1, 4, 5), {"ignore_index": 255}
+    data = x, np.where(x[:, 0] > 0, 255, 2)
+    by_name, by_function = (
+        mb.fit(lambda image: mb.conv2d(image, 3, 1), data, data, loss=loss, **SETTINGS).summary.test_loss
+        for loss in ({"name": "cross_entropy", **ignored}, partial(mb.cross_entropy, **ignored))
+    )
+    assert by_name == by_function
+
+
 def test_class_weights_are_those_of_pytorch_s_mean(here: Path):
     x, y = table(60)
     label, weight = (y > 2).astype(int), (0.3, 2.0)

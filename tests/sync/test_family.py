@@ -48,8 +48,8 @@ def test_post_local_sgd_is_local_from_an_epoch_on() -> None:
 
 
 def test_crossbows_switch() -> None:
-    rule = Family(name="crossbow", resync=7, then=Then(epoch=30))
-    assert rule.at(30) == Family(name="ssgd", resync=7)
+    rule = Family(name="crossbow", resync=7, restart=(3.0, 40.0), then=Then(epoch=30))
+    assert rule.at(30) == Family(name="ssgd", resync=7, restart=(3.0, 40.0))
 
 
 def test_an_outer_step_that_is_set_has_pytorchs_defaults() -> None:
