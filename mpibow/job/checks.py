@@ -12,7 +12,7 @@ from mpibow.graph.graph import Graph
 from mpibow.metrics.metric import Measure
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.losses import CrossEntropyLoss, Loss, ignored
-from mpibow.ops import BatchNorm, MatrixFactorisation
+from mpibow.ops import BatchNorm, Embedding, MatrixFactorisation
 from mpibow.optim.plateau import Plateau
 from mpibow.sync.family import Family
 from mpibow.system.command import some
@@ -26,17 +26,18 @@ FEW, SHOWN = 4, 3
 
 
 def check_rows(graph: Graph, data: Samples) -> None:
-    """Checks that indices of a table's rows are in range, as the kernels do not. Raises ConfigError."""
+    """Checks that numbers of a table's rows are in range, as the kernels do not. Raises ConfigError."""
     if not isinstance(data, NamedArrays):
         return
     for node in graph.nodes:
-        if isinstance(node.op, MatrixFactorisation):
-            for name, rows in zip(node.inputs, (node.op.users, node.op.items), strict=False):
-                if name not in data.arrays:
-                    continue
-                least, most = int(data.arrays[name].min()), int(data.arrays[name].max())
-                if least < 0 or most >= rows:
-                    raise ConfigError(f"{data.name}.{name}: must lie in [0, {rows}), got {least} to {most}")
+        op = node.op
+        if isinstance(op, Embedding | MatrixFactorisation):
+            counts = (op.count,) if isinstance(op, Embedding) else (op.users, op.items)
+            for name, rows in zip(node.inputs, counts, strict=False):
+                numbers = data.arrays.get(name)
+                if numbers is not None and not 0 <= numbers.min() <= numbers.max() < rows:
+                    limits = f"[0, {rows}), got {numbers.min()} to {numbers.max()}"
+                    raise ConfigError(f"{data.name}.{name}: must lie in {limits}")
 
 
 def check_lengths(graph: Graph) -> None:

@@ -12,8 +12,10 @@ from mpibow.config.strict import build
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.graph.graph import FLOAT, Graph
 from mpibow.metrics import METRICS
+from mpibow.metrics.classes import Classes
 from mpibow.metrics.metric import OWN, Measure
 from mpibow.models.objective import predictions, read_by
+from mpibow.ops import SoftCrossEntropy
 from mpibow.ops.dropout import COUNTER
 
 
@@ -141,13 +143,16 @@ def _targets(graph: Graph) -> dict[str, str]:
 
 
 def _tried(measure: Measure, graph: Graph) -> None:
-    """Raises ConfigError where the metric does not take arrays of these shapes."""
+    """Raises ConfigError where the metric does not take arrays of these shapes, or probabilities for classes."""
 
     def zeros(name: Any) -> Any:
         tensor = graph.tensors[graph.outputs.get(name, name)]
         return np.zeros(tensor.shape, np.float64 if tensor.dtype == FLOAT else tensor.dtype)
 
     try:
+        soft = (node.inputs[1] for node in graph.nodes if isinstance(node.op, SoftCrossEntropy))
+        if isinstance(measure.metric, Classes) and measure.target in soft:
+            raise ConfigError(f"takes classes, {measure.target} has their probabilities; give a metric of your own")
         measure.metric.close(measure.metric.sums(zeros(measure.output), zeros(measure.target)))
     except MpibowError as error:
         raise ConfigError(f"metrics: {measure.name}: {error}") from None

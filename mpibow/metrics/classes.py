@@ -42,11 +42,6 @@ class Classes:
             raise ConfigError(f"labels must lie in {limits}; the option ignore_index leaves one out")
         return scores, labels
 
-    def binary(self, output: Array, target: Array) -> tuple[Array, Array]:
-        """Predictions and targets (n, labels) as bools, of logits and of zeros and ones of the same shape."""
-        last = output.shape[-1] if output.ndim > 1 else 1
-        return (output > 0).reshape(-1, last), (target > 0.5).reshape(-1, last)
-
 
 @dataclass(frozen=True)
 class AccuracyMetric(Classes):
@@ -62,8 +57,7 @@ class AccuracyMetric(Classes):
     def hits(self, output: Array, target: Array) -> Array:
         """Whether each label is hit."""
         if output.shape == target.shape:  # several labels a sample, a number each
-            predicted, wanted = self.binary(output, target)
-            return np.asarray(predicted == wanted)
+            return np.asarray(((output > 0) == (target > 0.5))[target != self.ignore_index])
         scores, labels = self.rows(output, target)
         return np.asarray(scores.argmax(axis=1) == labels)
 
@@ -122,7 +116,8 @@ class Counted(Classes):
 
     def sums(self, output: Array, target: Array) -> Sums:
         if output.shape == target.shape:  # several labels a sample, a number each
-            predicted, wanted = self.binary(output, target)
+            counted, last = target != self.ignore_index, output.shape[-1] if output.ndim > 1 else 1
+            predicted, wanted = ((each & counted).reshape(-1, last) for each in (output > 0, target > 0.5))
         else:
             scores, labels = self.rows(output, target)
             classes = np.arange(scores.shape[1])

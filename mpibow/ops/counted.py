@@ -30,7 +30,7 @@ class CountedMean(Op):
 
 
 class LabelCount(Op):
-    """y[n] = how many of x[n, ...] are not `ignore`; with `weight`, the sum of their classes' weights."""
+    """y[n] = how many of x[n, ...] are not `ignore`; with `weight`, their weights' sum, NaN where one is no class."""
 
     ignore: int
     weight: tuple[float, ...] | None = None
@@ -128,12 +128,13 @@ def count_all(x: Array, y: Array, counted: Array, ignore: int) -> None:
 def weigh_all(
     x: Array, y: Array, counted: Array, index: Array, each: Array, ignore: int, weight: tuple[float, ...]
 ) -> Run:
-    weights, axes = np.array(weight, y.dtype), tuple(range(1, x.ndim))
+    weights, axes = np.array((np.nan, *weight, np.nan), y.dtype), tuple(range(1, x.ndim))
 
     def run() -> None:
-        nonlocal each
+        nonlocal each, index
         np.not_equal(x, ignore, out=counted)
         np.multiply(x, counted, out=index)  # `ignore` need not be a class
+        index += 1
         weights.take(index, out=each, mode="clip")
         each *= counted
         np.sum(each, axis=axes, out=y)

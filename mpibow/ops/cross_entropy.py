@@ -37,6 +37,7 @@ def check_smoothing(smoothing: float) -> None:
 class SoftmaxCrossEntropy(Op):
     """y[n] = log(sum over c of exp(x[n, c])) - x[n, label[n]]; 0, without gradient, where label[n] is `ignore`.
 
+    Any other label outside [0, classes) gives NaN, loss and gradient.
     `smoothing` e is of the target: 1 - e of it stays at the label, e is spread evenly over all classes
     (Szegedy et al., arXiv:1512.00567, section 7).
     """
@@ -128,16 +129,17 @@ def cross_entropy_forward(
     ignore: int,
     ignored: Array | None = None,
 ) -> Run:
-    flat, starts = probability.reshape(-1), np.arange(len(label)) * logits.shape[1]
-    rest, spread = 1.0 - smoothing, smoothing / logits.shape[1]
+    classes = logits.shape[1]
+    flat, starts, outside = probability.reshape(-1), np.arange(len(label)) * classes, np.empty(len(label), bool)
+    rest, spread = 1.0 - smoothing, smoothing / classes
 
     def run() -> None:
-        nonlocal picked, probability, y
-        np.add(starts, label, out=index)
-        if ignored is not None:
-            np.equal(label, ignore, out=ignored)
-            np.copyto(index, starts, where=ignored)  # `ignore` need not be a class
+        nonlocal picked, probability, y, index
+        np.clip(label, 0, classes - 1, out=index)  # a wrong label must not read or write another row
+        np.not_equal(index, label, out=outside)
+        index += starts
         np.max(logits, axis=1, keepdims=True, out=column)
+        np.copyto(column[:, 0], np.nan, where=outside)  # and with it the row's probabilities
         np.subtract(logits, column, out=probability)
         flat.take(index, out=picked, mode="clip")  # the label's logit, before exp
         if smoothing:  # (1 - e) of it and e of the mean of all
@@ -151,7 +153,8 @@ def cross_entropy_forward(
         np.log(column[:, 0], out=y)
         y -= picked
         if ignored is not None:
-            np.copyto(y, 0, where=ignored)
+            np.equal(label, ignore, out=ignored)
+            np.copyto(y, 0, where=ignored)  # `ignore` need not be a class
 
     return run
 

@@ -257,14 +257,16 @@ def kept_states(text: str, config: Config) -> tuple[str, ...]:
         before = build(type(config.update), stored)
     except ConfigError:  # another optimiser's settings, or a newer version's
         return ()
-    if _parts(before) != _parts(config.update) and any(each.counts for each in config.update.optimisers):
-        return ()  # updates are counted by parts, and these have changed
+    optimisers = *before.optimisers, *config.update.optimisers
+    if _parts(before) != _parts(config.update) and any(each.counts for each in optimisers):
+        return ()  # updates are counted by parts and optimisers that count, and these have changed
     kept = {name for each in before.optimisers for name in each.states}
     return tuple(name for name in _states(config.update) if name in kept)
 
 
-def _parts(update: Update) -> tuple[list[str], set[float]]:
-    return [each.name for each in update.optimisers], {0.0, *(group.length for group in update.groups)}
+def _parts(update: Update) -> tuple[list[tuple[str, bool]], set[float]]:
+    optimisers = [(each.name, each.counts) for each in update.optimisers]
+    return optimisers, {0.0, *(group.length for group in update.groups)}
 
 
 def _states(update: Update) -> list[str]:

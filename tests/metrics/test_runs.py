@@ -145,6 +145,15 @@ def test_what_is_refused(here: Path, metrics, said: str):
     assert str(caught.value) == said
 
 
+def test_probabilities_are_no_classes(here: Path):
+    x, _ = table(90)
+    with refuses("metrics: accuracy: takes classes, target has their probabilities; give a metric of your own"):
+        mb.fit(
+            lambda features: mb.dense(features, 2), (x, np.eye(2)[np.arange(90) % 2]), loss=mb.cross_entropy,
+            metrics=["accuracy"], **SETTINGS,
+        )  # fmt: skip
+
+
 def test_a_net_of_losses_has_none(here: Path):
     x, y = table(90)
 

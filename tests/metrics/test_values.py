@@ -77,6 +77,13 @@ def test_classes_along_other_axes_and_labels_left_out(metric):
     )
 
 
+@pytest.mark.parametrize("metric", [AccuracyMetric(), F1(), MeanIou()])
+def test_labels_left_out_of_several(metric):
+    kept = np.arange(N) % 3 > 0
+    found = metric.close(metric.sums(MANY[:, 0], np.where(kept, TAGS[:, 0], -100)))
+    assert found == metric.close(metric.sums(MANY[kept, 0], TAGS[kept, 0]))
+
+
 def test_the_first_of_equal_classes_is_the_likelier():
     logits, labels = np.zeros((3, 3)), np.array([0, 1, 2])
     assert [TopK(k=k).close(TopK(k=k).sums(logits, labels)) for k in (1, 2, 3)] == [1 / 3, 2 / 3, 1.0]

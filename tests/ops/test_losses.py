@@ -110,6 +110,16 @@ def test_where_all_is_ignored_there_is_no_gradient():
     assert not slope.any()
 
 
+@pytest.mark.parametrize("weight", [None, (1.0, 1.0, 1.0)])
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_a_label_that_is_no_class_gives_nan(wrong: int, weight: Sequence[float] | None):
+    """Without weights other samples keep their gradients."""
+    label = np.array([0, wrong, 2, 1], np.int32)
+    loss, slope = run(lambda x, label: mb.cross_entropy(x, label, weight=weight), np.zeros((4, 3)), label)
+    assert np.isnan([loss, *slope[1]]).all()
+    assert weight or np.isfinite(slope[[0, 2, 3]]).all()
+
+
 @pytest.mark.parametrize("weight", [(1.0, 2.0), (1.0, -1.0, 1.0), (1.0, np.nan, 1.0)])
 def test_weights_that_are_none(weight: Sequence[float]):
     graph = Graph()

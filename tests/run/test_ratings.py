@@ -126,6 +126,10 @@ REFUSED = {
         {"test": {**ratings()[1], "item": ratings()[1]["item"] - 1}}, ConfigError,
         "test.item: must lie in [0, 20), got -1 to 18",
     ),
+    "a word that has no row": (
+        {"train": {"x": np.arange(5)}, "test": None, "net": lambda x: mpibow.mean(mpibow.embedding(x, 4, 2), axis=1)},
+        ConfigError, "train.x: must lie in [0, 4), got 0 to 4",
+    ),
     "a net without losses": (
         {"net": lambda user, item, rating: mpibow.dense(mpibow.flatten(rating), 3)}, ShapeError,
         "flatten1 (flatten of rating (4,)): input must have a batch axis and at least one more",

@@ -128,13 +128,24 @@ def test_states_are_called_as_no_other_array(tmp_path, update: dict):
     assert not TAKEN & set(states)
 
 
-def test_another_optimisers_states_begin_at_0(tmp_path, capsys):
-    settings = {"iterations": 16, "checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}}
-    tiny.train(tmp_path, **settings)
-    adam = tiny.job(tmp_path, **{**settings, "stop": {"epochs": None, "iterations": 20}, "update": {"name": "adam"}})
-    tiny.run(adam, resume=point(tmp_path, 16))
-    assert read_arrays(point(tmp_path, 20), "rank-0")["updates"].tolist() == [4]
-    assert "update: the checkpoint has no exp_avg, exp_avg_sq of adam: they begin at 0" in capsys.readouterr().err
+MUON = {"name": "muon", "largest_share": 1000}
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "states"),
+    [
+        ({"momentum": 0.9}, {"name": "adam"}, "exp_avg, exp_avg_sq of adam"),
+        ({"name": "adagrad"}, {"name": "adagrad", "lr_decay": 0.1}, "sum of adagrad"),
+        (MUON, {**MUON, "fallback": {"name": "lion"}}, "matrix_momenta, exp_avg of muon"),
+    ],
+)
+def test_another_optimisers_states_begin_at_0(tmp_path, capsys, before: dict, later: dict, states: str):
+    """Also of one that counts updates where it did not."""
+    settings = {"checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}, "net": hidden}
+    tiny.train(tmp_path, update=before, iterations=16, **settings)
+    tiny.train(tmp_path, update=later, iterations=20, resume=point(tmp_path, 16), **settings)
+    assert read_arrays(point(tmp_path, 20), "rank-0").get("updates", [4]) == [4]
+    assert f"update: the checkpoint has no {states}: they begin at 0" in capsys.readouterr().err
 
 
 def test_which_rule_goes_with_which_step(tmp_path, capsys):

@@ -150,14 +150,14 @@ def each_mean(sums: Floats, counts: Floats, y: Floats) -> None:
 
 @native
 def label_count(x: Indices, y: Floats, each: int, ignore: int, weight: Floats = None) -> None:
-    """y = the labels of each sample that are not `ignore`, or the sum of their classes' weights."""
+    """y = the labels of each sample that are not `ignore`, or their sum in `weight`: NaN, one number a class, NaN."""
     weighs = len(weight) > 0
     for i in range(len(y)):
         total = _f(0)
         for j in range(each):
             label = index_at(x, i * each + j)
             if label != ignore:
-                total += weight[min(max(label, 0), len(weight) - 1)] if weighs else _f(1)
+                total += weight[min(max(label + 1, 0), len(weight) - 1)] if weighs else _f(1)
         y[i] = total
 
 
@@ -166,7 +166,7 @@ def mean_forward(call: Call) -> Run:
 
 
 def count_forward(call: Call) -> Run:
-    weight = None if call.op.weight is None else np.array(call.op.weight, np.float32)
+    weight = None if call.op.weight is None else np.array((np.nan, *call.op.weight, np.nan), np.float32)
     return label_count.on(call, each=call.x0.size // len(call.y), weight=weight)
 
 

@@ -243,6 +243,9 @@ def test_an_ignored_sample_and_one_of_no_class():
     np.testing.assert_allclose(losses, [0, np.log(2), np.nan, np.nan], rtol=1e-6)
     assert slopes[0].tolist() == [0.0, 0.0]
     np.testing.assert_allclose(slopes[1], [0.45, -0.45], rtol=1e-6)
+    count = bench(Case(ops.LabelCount(-100, (1.0, 2.0)), ((4,),), ("int32",)))
+    count.x[0][...] = [-100, 1, 2, -1]
+    np.testing.assert_array_equal(count.forward(), [0, 2, np.nan, np.nan])
 
 
 def test_accuracy_takes_nan_for_ahead_of_all():
