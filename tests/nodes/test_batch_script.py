@@ -19,7 +19,7 @@ SSH = "HOME=/root USER=root PATH=/usr/bin:/bin"  # the variables that it sets
 
 
 @needs_nodes
-def test_pbs_trains_on_two_nodes(tmp_path: Path) -> None:
+def test_pbs_trains_on_two_nodes(tmp_path):
     config, hosts, agent = (tmp_path / name for name in ("digits.yaml", "hosts", "agent"))
     config.write_text(f"{CONFIG}out: {tmp_path}")
     with cluster(2, "1gbit") as nodes:
