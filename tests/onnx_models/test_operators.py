@@ -1,7 +1,5 @@
 """Every operator is written to ONNX, where ONNX Runtime computes the same numbers; or it is refused by its name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

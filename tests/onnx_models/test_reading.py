@@ -1,7 +1,5 @@
 """Models as ONNX files have them: weights by name, training forms, any batch size; or refused with all names."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A part of ONNX's own test cases: none is wrong; and the page lists every operator that is read."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Exchanges in buckets, behind the backward pass: the bits are those of one exchange at its end."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """F.scaled_dot_product_attention with learned masks, padding, causal, and with dropout: value and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Buffers of a module: a run keeps them all, and gives them back by name; weights and buffers stay together."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

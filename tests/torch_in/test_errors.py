@@ -1,7 +1,5 @@
 """Modules that cannot become nets, and weights that do not fit: each is named, with its place and what to do."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

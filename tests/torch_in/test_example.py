@@ -1,7 +1,5 @@
 """Examples of modules of PyTorch learn, the first one on two ranks, too; they are short, and name what they lack."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 

@@ -1,7 +1,5 @@
 """Modules as torchvision, timm and nanoGPT write them: the same logits, trained on ranks and learners, given back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module

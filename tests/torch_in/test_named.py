@@ -1,7 +1,5 @@
 """Modules that take tensors by name and give their own loss, as transformers' do; a user's own operators."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

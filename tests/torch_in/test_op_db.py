@@ -1,7 +1,5 @@
 """A share of PyTorch's own samples: none is wrong, none a trace. `python -m tests.torch_in.op_db` has all."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Packed sequences: outputs, states and a step of SGD as in PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

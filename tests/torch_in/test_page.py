@@ -1,7 +1,5 @@
 """docs/pytorch.md lists the operators that there are."""
 
-from __future__ import annotations
-
 import re
 
 from mpibow.aten import OPERATORS, PYTHON

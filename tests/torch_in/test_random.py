@@ -1,7 +1,5 @@
 """Small modules at random: one step of SGD and one of AdamW, after PyTorch's own, and the module given back."""
 
-from __future__ import annotations
-
 import tempfile
 from importlib import import_module
 

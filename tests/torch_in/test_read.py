@@ -1,7 +1,5 @@
 """Modules as they come: wrappers, types, shapes, outputs, operators in place. Each is right, or refused by its name."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys
