@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.launching import run
+from tests.launching import run, well
 from tests.nodes.hosts import Cluster, cluster, needs_nodes
 
 NET = ["model.name=resnet20", "batch_size=4", "learners=2", "checkpoint.keep=9", "checkpoint.every=20 iterations",
@@ -15,10 +15,8 @@ NET = ["model.name=resnet20", "batch_size=4", "learners=2", "checkpoint.keep=9",
 
 def train(nodes: Cluster, ranks: list[int], out: Path, *settings: str, iterations: int = 40) -> Path:
     """The folder of the run."""
-    done = run(
-        nodes.mpirun(ranks, "-m", "mpibow.train", *NET, f"out={out}", f"stop.iterations={iterations}", *settings)
-    )
-    assert done.returncode == 0, done.stderr
+    command = nodes.mpirun(ranks, "-m", "mpibow.train", *NET, f"out={out}", f"stop.iterations={iterations}", *settings)
+    well(run(command))
     return next(each for each in out.iterdir() if each.is_dir())
 
 

@@ -19,7 +19,7 @@ from mpibow.onnx.comparison import evaluated
 from mpibow.onnx.model import model_of
 from mpibow.onnx.reader import net_of
 from tests.examples.cases import CASES
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 from tests.models.test_onednn import CASES as FAMILIES
 from tests.onnx_models.runtime import close, evaluation, onnx, run
 from tests.onnx_models.test_reading import HEAD
@@ -58,8 +58,7 @@ def first_net() -> object:
 @needs_mpi
 def test_a_file_is_read_trained_on_two_ranks_written_and_scored_by_onnx_runtime(tmp_path):
     onnx.save(first_net(), tmp_path / "net.onnx")
-    trained = mpirun(2, "-m", "tests.onnx_models.train_imported", cwd=tmp_path)
-    assert trained.returncode == 0, trained.stderr
+    trained = well(mpirun(2, "-m", "tests.onnx_models.train_imported", cwd=tmp_path))
     folder = tmp_path / trained.stdout.split()[-1]
     assert main([str(folder), "--to", "onnx", "--output", str(tmp_path / "trained.onnx")]) == 0
     names = {each.name for each in onnx.load(tmp_path / "trained.onnx").graph.initializer}

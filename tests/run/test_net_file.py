@@ -18,7 +18,7 @@ from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.run.results import Trained
 from mpibow.train import train
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 from tests.launching import run as launch
 from tests.refusals import exits, refuses
 from tests.run import tiny
@@ -187,21 +187,20 @@ def test_every_command_takes_it(here: Path):
 
     done = command("mpibow.train", "run.yaml", "--check")
     assert (done.returncode, "dense2" in done.stdout) == (0, True)
-    done = command("mpibow.train", "run.yaml", "learners=auto", "--timeline", "run.json")
-    assert done.returncode == 0, done.stderr
+    well(command("mpibow.train", "run.yaml", "learners=auto", "--timeline", "run.json"))
     assert json.loads(Path("run.json").read_text())["traceEvents"]
     done = command("mpibow.evaluate", "runs/run", "test", "--json")
     assert json.loads(done.stdout)["samples"] == 20
-    done = command("mpibow.sweep", "run.yaml", "model.width=4,5", "--output", "swept", "--table")
-    assert done.returncode == 0, done.stderr
-    assert "model.width" in done.stdout
+    assert (
+        "model.width"
+        in well(command("mpibow.sweep", "run.yaml", "model.width=4,5", "--output", "swept", "--table")).stdout
+    )
 
 
 @needs_mpi
 @pytest.mark.slow
 def test_two_ranks_train_it_and_must_have_the_same_file(here: Path):
-    done = mpirun(2, "-m", "mpibow.train", "run.yaml", cwd=here)
-    assert done.returncode == 0, done.stderr
+    well(mpirun(2, "-m", "mpibow.train", "run.yaml", cwd=here))
     Path("run.py").write_text(
         "import sys\nfrom pathlib import Path\nfrom mpi4py import MPI\nfrom mpibow.train import main\n"
         "rank = MPI.COMM_WORLD.rank\nPath(f'of{rank}').mkdir(exist_ok=True)\n"

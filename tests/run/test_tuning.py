@@ -31,7 +31,7 @@ from mpibow.train import iterate
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate
 from tests.comm.threads import on_threads
-from tests.launching import RANKS, mpirun, needs_mpi
+from tests.launching import RANKS, mpirun, needs_mpi, well
 from tests.run import tiny
 from tests.run.processes import write_run
 from tests.tune.device import Curve, peak, plateau
@@ -793,8 +793,7 @@ def test_800_random_changes(tmp_path):
 @needs_mpi
 def test_learners_auto_on_several_ranks(tmp_path):
     write_run(tmp_path, learners="auto", device="auto", stop={"epochs": None, "iterations": 12000}, tuner={"most": 3})
-    done = mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path))
     found = tiny.summary(tmp_path / "runs")
     assert found["stopped"] == "stop.iterations 12000"
     assert all(1 <= k <= 3 for k in found["learners"])
