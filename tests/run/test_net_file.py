@@ -20,7 +20,7 @@ from mpibow.run.results import Trained
 from mpibow.train import train
 from tests.launching import mpirun, needs_mpi, well
 from tests.launching import run as launch
-from tests.refusals import exits, refuses
+from tests.refusals import exits, refusal_of, refuses
 from tests.run import tiny
 from tests.run.processes import write_run
 
@@ -53,9 +53,7 @@ def run(*overrides: str, resume: str | None = None) -> Trained:
 
 
 def refused(*overrides: str, kind: type[MpibowError] = ConfigError) -> str:
-    with pytest.raises(kind) as caught:
-        open_job(load("run.yaml", overrides))
-    return str(caught.value)
+    return refusal_of(lambda: open_job(load("run.yaml", overrides)), error=kind)
 
 
 def test_it_trains_as_the_same_net_in_a_program(here: Path):
@@ -191,10 +189,8 @@ def test_every_command_takes_it(here: Path):
     assert json.loads(Path("run.json").read_text())["traceEvents"]
     done = command("mpibow.evaluate", "runs/run", "test", "--json")
     assert json.loads(done.stdout)["samples"] == 20
-    assert (
-        "model.width"
-        in well(command("mpibow.sweep", "run.yaml", "model.width=4,5", "--output", "swept", "--table")).stdout
-    )
+    done = well(command("mpibow.sweep", "run.yaml", "model.width=4,5", "--output", "swept", "--table"))
+    assert "model.width" in done.stdout
 
 
 @needs_mpi

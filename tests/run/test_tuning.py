@@ -32,6 +32,7 @@ from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate
 from tests.comm.threads import on_threads
 from tests.launching import RANKS, mpirun, needs_mpi, well
+from tests.refusals import refusal_of
 from tests.run import tiny
 from tests.run.processes import write_run
 from tests.tune.device import Curve, peak, plateau
@@ -580,9 +581,7 @@ def test_what_cannot_be_replayed(tmp_path):
     run = tmp_path / "run"
 
     def refused(ranks: int = 1) -> str:
-        with pytest.raises(ConfigError) as caught:
-            tiny.train(tmp_path / "new", ranks, learners=f"replay({run})")
-        return str(caught.value)
+        return refusal_of(tiny.train, tmp_path / "new", ranks, learners=f"replay({run})", error=ConfigError)
 
     with tiny.unchanged(tmp_path):
         assert refused() == (
