@@ -265,8 +265,11 @@ def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Family):
     compare(settings, ball_step(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
 
 
-ALONE = {name: each for name, each in SETTINGS.items() if each.point.replicas == "pulled" and each.period == 1}
-ALONE = {name: each for name, each in ALONE.items() if each.point.outer == "mean"}
+ALONE = {
+    name: each
+    for name, each in SETTINGS.items()
+    if (each.point.replicas, each.period, each.point.outer) == ("pulled", 1, "mean")
+}
 
 
 READERS: dict[str, Callable[[Engine], object]] = {

@@ -270,10 +270,8 @@ def test_calls_are_made_on_the_communication_thread_after_what_is_under_way():
 
 
 def test_a_communicator_of_one_thread_is_called_on_that_thread():
-    class OneThread(Gate):
-        any_thread = False
-
-    comm = OneThread()
+    comm = Gate()
+    comm.any_thread = False
     comm.open.set()
     rank = overlapped(comm)
     rank.step()
@@ -284,7 +282,7 @@ def test_a_communicator_of_one_thread_is_called_on_that_thread():
     class OneThreadBroken(Broken):
         any_thread = False
 
-    rank = Rank(OneThreadBroken(), Family(name="crossbow"), 2, 2, overlap=True)
+    rank = overlapped(OneThreadBroken())
     rank.step()
     with pytest.raises(CommunicationError, match=r"^rank 1 is gone$"):
         rank.sync.settle()
@@ -397,7 +395,7 @@ def test_what_overflows_goes_on_without_a_warning(settings: Family, name: str):
 
 
 def test_nothing_may_be_under_way():
-    rank = Rank(Single(), Family(name="crossbow"), 2, 2, overlap=True)
+    rank = overlapped(Single())
     rank.step()
     with pytest.raises(AssertionError):
         rank.sync.exchange(Tally(), LOCAL, 1)
