@@ -1,7 +1,5 @@
 """python -m mpibow.doctor: lists the installation and each rank's machine, and finds problems before training."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform
@@ -183,7 +181,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config | None, int | None, str]:
+def _configured(comm: Communicator, options: argparse.Namespace) -> tuple["Config | None", int | None, str]:
     """The settings, this rank's initial number of learners, and the error in the settings or their data, if any."""
     overrides = list(options.overrides)
     if options.learners is not None:
@@ -208,7 +206,7 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config
     return config, learners, problem
 
 
-def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
+def kernels_told(config: "Config | None", tried: str | None) -> dict[str, str]:
     """The kernels that the settings choose on the host, and their problem, if any; `tried` is a library to check."""
     device, precision, library = "auto", "float32", tried
     if config is not None and tried is None:

@@ -171,8 +171,7 @@ def gelu(w: NodeWriter) -> str:
 def attention(w: NodeWriter) -> str:
     q, k, v, *masks = w.x
     axes = [*range(len(w.shapes[0]))]
-    turned = w.add("Transpose", k, perm=[*axes[:-2], axes[-1], axes[-2]])
-    scores = w.add("Mul", w.add("MatMul", q, turned), w.op.scale)
+    scores = w.add("Mul", w.add("MatMul", q, w.add("Transpose", k, perm=[*axes[:-2], axes[-1], axes[-2]])), w.op.scale)
     seen: list[Input] = [np.tri(w.fixed(-2)[0], w.shapes[1][-2], dtype=bool)] if w.op.causal else []
     if masks and w.dtypes[3] == FLOAT:
         scores = w.add("Max", w.add("Add", scores, *masks), LOWEST)
@@ -229,8 +228,7 @@ def integer(w: NodeWriter) -> str:
     if sign in LOGICAL:
         return w.add(LOGICAL[sign] if w.dtypes[0] == "bool" else f"Bitwise{LOGICAL[sign]}", *x)
     if sign == "//":  # ONNX rounds to 0
-        quotient = w.add("Div", *(w.cast(each, "float64") for each in x))
-        return w.cast(w.add("Floor", quotient), "int32")
+        return w.cast(w.add("Floor", w.add("Div", *(w.cast(each, "float64") for each in x))), "int32")
     return w.add(INTEGER[sign], *x)
 
 

@@ -112,8 +112,7 @@ largest_forward = _folded(np.maximum)  # unlike a masked copy, it lets NaN throu
 
 
 def add_buffers(op: Add, shapes: Shapes) -> Buffers:
-    scaled = any(c != 1.0 for c in op.coefficients[1:])
-    return Buffers(forward={"part": (shapes.y, FLOAT)} if scaled else {})
+    return Buffers(forward={"part": (shapes.y, FLOAT)} if any(c != 1.0 for c in op.coefficients[1:]) else {})
 
 
 def add_forward(call: Call) -> Run:

@@ -59,8 +59,7 @@ class OwnOperator:
     def record(self, *dtypes: str) -> Own:
         """The record for inputs of these types: there is a gradient for those of the plan's precision."""
         floating = tuple(i for i, dtype in enumerate(dtypes) if dtype == FLOAT)
-        trained = floating if self.backward is not None else None
-        return Own(self.name, self.forward, self.backward, self.shape, trained)
+        return Own(self.name, self.forward, self.backward, self.shape, None if self.backward is None else floating)
 
 
 def operator(
