@@ -73,8 +73,7 @@ def draw(
         told, columns = set[str](), grid.ncols
         for i, (panel, x, found) in enumerate(cells):
             row, column = divmod(i, columns)
-            alone = i + 1 == len(cells) and column == 0
-            axes = figure.add_subplot(grid[row, :] if alone else grid[row, column])
+            axes = figure.add_subplot(grid[row, :] if i + 1 == len(cells) and column == 0 else grid[row, column])
             _draw_cell(axes, ticks, panel, x, found, told=panel in told)
             told.add(panel)
         if len(runs) == 1:

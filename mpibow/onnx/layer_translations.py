@@ -101,8 +101,7 @@ def pool(
     """Max or average pooling; padding of which the mean of a window is not aware is added to ones as well."""
 
     def pooled(x: Value) -> tuple[Tensor, bool]:
-        lowest = float("-inf") if name == "max" else 0.0
-        wide, settings = _windows(site, x, kernel_shape, lowest, half=True, **window)
+        wide, settings = _windows(site, x, kernel_shape, float("-inf") if name == "max" else 0.0, half=True, **window)
         known: dict[str, Any] = {"kernel_size": kernel_shape, "ceil_mode": bool(ceil_mode), **settings}
         if name == "avg":
             need({*known.pop("dilation")} == {1}, "averages of windows with dilation")

@@ -74,8 +74,7 @@ def add(
 ) -> Tensor:
     """The sum of two or more tensors of one shape, each times its coefficient (1 unless given)."""
     inputs = (x, y, *others)
-    op = Add((1.0,) * len(inputs) if coefficients is None else tuple(coefficients))
-    return x.graph.add(op, *inputs, name=name)
+    return x.graph.add(Add((1.0,) * len(inputs) if coefficients is None else tuple(coefficients)), *inputs, name=name)
 
 
 def multiply(x: Tensor, y: Tensor, *others: Tensor, name: str | None = None) -> Tensor:

@@ -131,8 +131,7 @@ def forward(
     n, c, h, w = x.shape
     weight, inside = np.swapaxes(_by_group(op, weight), 1, 2), _inside(op, whole, y)
     x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), op.windows(whole, h, w)
-    parts = columns.reshape(windows.shape)
-    pairs = op.pairs(windows, parts)
+    pairs = op.pairs(windows, columns.reshape(windows.shape))
     bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else None
 
     def run() -> None:

@@ -52,8 +52,7 @@ class OwnOperator:
     shape: OfArrays
 
     def __call__(self, *inputs: Tensor, name: str | None = None) -> Any:
-        op = self.record(*(tensor.dtype for tensor in inputs))
-        made = inputs[0].graph.add_all(op, *inputs, name=name)
+        made = inputs[0].graph.add_all(self.record(*(tensor.dtype for tensor in inputs)), *inputs, name=name)
         return made[0] if len(made) == 1 else made
 
     def record(self, *dtypes: str) -> Own:
