@@ -71,9 +71,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
             execution, share = session.learners.execution, 1 - idle / elapsed
             held = {"execution": execution, "python_share": share, "device_memory": peak}
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()
-    images = len(times) * sum(counts) * job.config.batch_size
     return {
-        "images_per_second": images / elapsed,
+        "images_per_second": len(times) * sum(counts) * job.config.batch_size / elapsed,
         "seconds_per_iteration": {"median": median, "p10": p10, "p90": p90},
         "iterations": len(times),
         "model": job.title,

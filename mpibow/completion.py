@@ -42,8 +42,7 @@ def whole() -> argparse.ArgumentParser:
         if name == "convert":
             _converters(commands.add_parser(name, help=about))
         else:
-            parent = module_of(name).parser()
-            commands.add_parser(name, help=about, parents=[parent], add_help=False)
+            commands.add_parser(name, help=about, parents=[module_of(name).parser()], add_help=False)
     return top
 
 

@@ -1,7 +1,5 @@
 """python -m mpibow.doctor: lists the installation and each rank's machine, and finds problems before training."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform
@@ -103,8 +101,7 @@ def times_of_sums(comm: Communicator) -> str:
 def table(everyone: Sequence[MachineFacts]) -> str:
     """Facts that are equal on all ranks once; facts that differ with their ranks."""
     rows = [describe(facts) for facts in everyone]
-    equal: list[str] = []
-    differing: list[str] = []
+    equal, differing = list[str](), list[str]()
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name, "not installed") for row in rows]
         for value in dict.fromkeys(values):
@@ -183,7 +180,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config | None, int | None, str]:
+def _configured(comm: Communicator, options: argparse.Namespace) -> tuple["Config | None", int | None, str]:
     """The settings, this rank's initial number of learners, and the error in the settings or their data, if any."""
     overrides = list(options.overrides)
     if options.learners is not None:
@@ -208,7 +205,7 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config
     return config, learners, problem
 
 
-def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
+def kernels_told(config: "Config | None", tried: str | None) -> dict[str, str]:
     """The kernels that the settings choose on the host, and their problem, if any; `tried` is a library to check."""
     device, precision, library = "auto", "float32", tried
     if config is not None and tried is None:

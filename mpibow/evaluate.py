@@ -86,8 +86,7 @@ def evaluate(
     for text in filter(None, (differed, told) if comm.rank == 0 else ()):
         say(text)
     opened, plan = job.device, plan_of(job.build, job.config, batch_size, job.kernels)
-    weights = from_rank_0(stored.weights_of(average), comm)
-    centre, statistics = plan.packed(weights, str(stored.path))
+    centre, statistics = plan.packed(from_rank_0(stored.weights_of(average), comm), str(stored.path))
     scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))

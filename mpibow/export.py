@@ -175,9 +175,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> None:
     stored = read_stored(options.path)
-    if options.to == "onnx" and options.names != "mpibow":
-        raise ConfigError("--names: is of weights alone; an ONNX model has mpibow's")
     if options.to == "onnx":
+        if options.names != "mpibow":
+            raise ConfigError("--names: is of weights alone; an ONNX model has mpibow's")
         found = export_onnx(stored, average=options.average, scaling=options.scaling)
     else:
         found = export(stored, options.names, average=options.average)

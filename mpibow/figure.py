@@ -1,7 +1,5 @@
 """Figures: matplotlib where it is installed, how all of them look, and how one is written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -38,7 +36,7 @@ LOOK: dict[str, object] = {
 NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same bytes
 
 
-def matplotlib() -> tuple[ModuleType, type[Figure], ModuleType]:
+def matplotlib() -> tuple[ModuleType, type["Figure"], ModuleType]:
     """matplotlib's styles, figures and ticks; only figures need it. Raises MpibowError where it is not installed."""
     try:
         from matplotlib import style, ticker
@@ -49,7 +47,7 @@ def matplotlib() -> tuple[ModuleType, type[Figure], ModuleType]:
 
 
 @contextmanager
-def drawing(panels: int, height: float) -> Iterator[tuple[Figure, GridSpec]]:
+def drawing(panels: int, height: float) -> Iterator[tuple["Figure", "GridSpec"]]:
     """A figure of so many panels in up to two columns, each about so many inches high, and their grid, in our look."""
     style, figure_of, _ = matplotlib()
     columns = min(panels, 2)
@@ -59,7 +57,7 @@ def drawing(panels: int, height: float) -> Iterator[tuple[Figure, GridSpec]]:
         yield figure, figure.add_gridspec(rows, columns)  # one grid for all: several would overlap
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: "Figure", path: Path) -> None:
     """Writes the figure whole or not at all, in the format of the suffix; the same figure gives the same bytes."""
     content = BytesIO()
     style, _, _ = matplotlib()

@@ -75,8 +75,7 @@ class Fitted:
     @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes, their numbers where they have none; () for a net of other outputs."""
-        names = self.input.get("class_names") or range(self.input.get("classes", 0))
-        return tuple(map(str, names))
+        return tuple(map(str, self.input.get("class_names") or range(self.input.get("classes", 0))))
 
     @property
     def buffers(self) -> dict[str, Array]:

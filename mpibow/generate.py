@@ -46,8 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _fault(arguments: argparse.Namespace) -> str | None:
-    good = arguments.temperature >= 0
-    return None if good else f"--temperature: must be at least 0, got {arguments.temperature:g}"
+    return None if arguments.temperature >= 0 else f"--temperature: must be at least 0, got {arguments.temperature:g}"
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -4,8 +4,6 @@ python -m mpibow.plot runs/NAME                            writes runs/NAME/plot
 python -m mpibow.plot runs/A runs/B --output both.svg      two runs in one figure
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,7 +51,7 @@ DASHES = ("-", "--", ":", "-.")
 
 def draw(
     runs: Sequence[RunLog], panels: Sequence[str] = tuple(PANELS), axis: str | None = None, smooth: int | None = None
-) -> Figure:
+) -> "Figure":
     """A figure with a cell for every panel and axis that has curves. Raises ConfigError where none has.
 
     `axis` is samples, epochs or seconds; None: accuracy and loss over samples and time, the others over time.
@@ -75,8 +73,7 @@ def draw(
         told, columns = set[str](), grid.ncols
         for i, (panel, x, found) in enumerate(cells):
             row, column = divmod(i, columns)
-            alone = i + 1 == len(cells) and column == 0
-            axes = figure.add_subplot(grid[row, :] if alone else grid[row, column])
+            axes = figure.add_subplot(grid[row, :] if i + 1 == len(cells) and column == 0 else grid[row, column])
             _draw_cell(axes, ticks, panel, x, found, told=panel in told)
             told.add(panel)
         if len(runs) == 1:
@@ -88,7 +85,7 @@ def draw(
     return figure
 
 
-def _draw_cell(axes: Axes, ticks: ModuleType, panel: str, x: str, found: list[list[Curve]], *, told: bool) -> None:
+def _draw_cell(axes: "Axes", ticks: ModuleType, panel: str, x: str, found: list[list[Curve]], *, told: bool) -> None:
     """One panel over one axis: curves of every run in its colour; a legend in grey where a run has several.
 
     `told`: another cell has that legend.
@@ -134,7 +131,7 @@ def _draw_cell(axes: Axes, ticks: ModuleType, panel: str, x: str, found: list[li
         axes.legend(lines, list(legend), labelcolor="#333333", fontsize="small")
 
 
-def _lines(axes: Axes, styles: Sequence[Mapping[str, Any]]) -> list[Line2D]:
+def _lines(axes: "Axes", styles: Sequence[Mapping[str, Any]]) -> list["Line2D"]:
     """Lines of these styles for a legend, which are not drawn."""
     lines = [axes.plot([], [], **style)[0] for style in styles]
     for line in lines:

@@ -72,8 +72,7 @@ def parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     threadpool_limits(1)
     fitted = load(arguments.net)
-    weights = fitted.weights_of(arguments.average)
-    predictor = Predictor(fitted.make, fitted.config, weights, arguments.batch_size)
+    predictor = Predictor(fitted.make, fitted.config, fitted.weights_of(arguments.average), arguments.batch_size)
     names = fitted.class_names if list(predictor.outputs) == ["logits"] else ()
     output: Path | None = arguments.output
     form = arguments.format or (TEXT if output is None else output.suffix[1:])

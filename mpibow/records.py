@@ -77,8 +77,7 @@ def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: in
     """Writes a sheet of that many images, of one class if `wanted`, as the PNG `file`; returns their number."""
     chosen = np.arange(data.count)
     if wanted is not None:
-        label = _class(data, wanted)
-        chosen = np.flatnonzero(data.labels() == label)
+        chosen = np.flatnonzero(data.labels() == _class(data, wanted))
         if not len(chosen):
             raise RecordError(f"{data.folder}: has no records of class {wanted!r}")
     drawn = pick(chosen, samples, seed)

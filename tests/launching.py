@@ -109,13 +109,17 @@ print(json.dumps(ends))
 def in_turn(module: str, *commands: tuple[Path, Sequence[str]]) -> list[subprocess.CompletedProcess[str]]:
     """`python -m module arguments...` in a folder, each: in one process, as starts would take most of the time."""
     listed = json.dumps([[str(folder), *arguments] for folder, arguments in commands])
-    done = run([sys.executable, "-c", _IN_TURN, module, listed])
-    assert done.returncode == 0, done.stderr
-    ends = json.loads(done.stdout.splitlines()[-1])
+    ends = json.loads(well(run([sys.executable, "-c", _IN_TURN, module, listed])).stdout.splitlines()[-1])
     return [
         subprocess.CompletedProcess([module, *arguments], *end)
         for (_, arguments), end in zip(commands, ends, strict=True)
     ]
+
+
+def well(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """The process, which must have ended with 0."""
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def _kill(child: subprocess.Popen[str]) -> None:

@@ -16,10 +16,12 @@ def refuses(message: str, error: type[Exception] = ConfigError) -> Iterator[None
     assert str(caught.value) == message
 
 
-def refusal_of(call: Callable[..., object], *arguments: object, error: type[Exception] = RecordError) -> str:
+def refusal_of(
+    call: Callable[..., object], *arguments: object, error: type[Exception] = RecordError, **settings: object
+) -> str:
     """The message that `call` refuses these arguments with."""
     with pytest.raises(error) as caught:
-        call(*arguments)
+        call(*arguments, **settings)
     return str(caught.value)
 
 

@@ -15,7 +15,7 @@ from mpibow.bench import main, next_look, profile_text
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.kernels import find_kernels
 from tests.comm.threads import on_threads
-from tests.launching import in_turn, mpirun, needs_mpi
+from tests.launching import in_turn, mpirun, needs_mpi, well
 
 FASTEST = find_kernels("auto", "float32", None)[0].name
 
@@ -30,9 +30,7 @@ def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def measured(*arguments: str, cwd: Path) -> dict[str, Any]:
     """What it prints as JSON, in one line."""
-    done = bench(*arguments, "--json", cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
+    (line,) = well(bench(*arguments, "--json", cwd=cwd)).stdout.splitlines()
     return json.loads(line)
 
 
@@ -49,9 +47,11 @@ def test_train_prints_one_json_line(tmp_path):
 
 @needs_mpi
 def test_train_is_for_all_ranks_together(tmp_path):
-    done = mpirun(2, "-m", "mpibow.bench", "train", "logistic", "--seconds", "0.3", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.strip())
+    found = json.loads(
+        well(
+            mpirun(2, "-m", "mpibow.bench", "train", "logistic", "--seconds", "0.3", "--json", cwd=tmp_path)
+        ).stdout.strip()
+    )
     assert (found["learners"], found["ranks"]) == ([1, 1], 2)
 
 

@@ -16,11 +16,11 @@ from mpibow.completion import SHELLS, script
 from mpibow.config.yaml_text import parse, read
 from mpibow.convert.__main__ import main as convert
 from mpibow.data.recordset import open_records
-from mpibow.errors import ConfigError
 from mpibow.system import command as shipped
 from mpibow.system.command import COMMANDS, module_of, prog
 from tests.data.photos import encode, picture
-from tests.launching import run
+from tests.launching import run, well
+from tests.refusals import exits, refuses
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,9 +78,8 @@ def test_no_command_is_an_error_with_the_same_list(capsys):
 
 
 def test_help_of_a_command(capsys):
-    with pytest.raises(SystemExit) as end:
+    with exits(0):
         main(["help", "plot"])
-    assert end.value.code == 0
     assert "--smooth" in capsys.readouterr().out
 
 
@@ -104,8 +103,7 @@ def test_python_m_mpibow_is_the_same(tmp_path):
         for number in range(4):
             (tmp_path / "from" / name / f"{number}.jpg").write_bytes(encode(picture(20, 30, seed=number)))
     options = ["--source", "from", "--test-fraction", "0.25", "--workers", "2", "--output", "data"]
-    done = run([sys.executable, "-m", "mpibow", "convert", "folder", *options], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(run([sys.executable, "-m", "mpibow", "convert", "folder", *options], cwd=tmp_path))
     assert done.stdout.count("verified") == 2
     assert [open_records(tmp_path / "data" / part).count for part in ("train", "test")] == [6, 2]
     shown = run([sys.executable, "-m", "mpibow", "convert", "folder", "--help"], cwd=tmp_path).stdout
@@ -113,9 +111,8 @@ def test_python_m_mpibow_is_the_same(tmp_path):
 
 
 def test_converters_are_listed_and_found(capsys):
-    with pytest.raises(SystemExit) as end:
+    with exits(0):
         convert(["--help"])
-    assert end.value.code == 0
     shown = capsys.readouterr().out
     assert all(re.search(rf"^  {name} +Writes \S", shown, re.M) for name in shipped.converters())
     with pytest.raises(SystemExit):
@@ -123,9 +120,8 @@ def test_converters_are_listed_and_found(capsys):
     assert "convert numpy_arrays" in capsys.readouterr().out
     assert convert(["mnits"]) == 2
     assert capsys.readouterr().err == "error: convert: 'mnits' is not a converter; did you mean 'mnist'?\n"
-    with pytest.raises(SystemExit) as end:
+    with exits(2):
         convert([])
-    assert end.value.code == 2
 
 
 # Launch files
@@ -169,16 +165,14 @@ def test_launch_copies_to_the_path_that_its_comments_name(here: Path, capsys):
 def test_a_launch_file_that_is_not_there(capsys):
     assert launch("--show", "lenet-mnits") == 2
     assert capsys.readouterr().err == "error: 'lenet-mnits': is not a launch file; did you mean 'lenet-mnist'?\n"
-    with pytest.raises(SystemExit) as end:
+    with exits(2):
         launch("--copy", "a", "b", "c")
-    assert end.value.code == 2
 
 
 def test_a_config_that_mpibow_has_is_offered(tmp_path):
-    with pytest.raises(ConfigError) as error:
-        read(tmp_path / "digits.yaml")
     told = "cannot be read: no such file or directory; mpibow launch --copy digits writes launch/digits.yaml"
-    assert str(error.value) == f"{tmp_path}/digits.yaml: {told}"
+    with refuses(f"{tmp_path}/digits.yaml: {told}"):
+        read(tmp_path / "digits.yaml")
     assert shipped.launch_file("digits") == "digits.yaml"
     assert isinstance(parse((shipped.LAUNCH / "digits.yaml").read_text(), "digits"), dict)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 
 PAGE = (Path(__file__).parents[1] / "docs/first_net.md").read_text()
 
@@ -27,6 +27,4 @@ def check(printed: str) -> None:
 
 @needs_mpi
 def test_on_two_ranks(program: Path):
-    done = mpirun(2, str(program), cwd=program.parent)
-    assert done.returncode == 0, done.stderr
-    check(done.stdout)
+    check(well(mpirun(2, str(program), cwd=program.parent)).stdout)

@@ -1,7 +1,5 @@
 """python -m mpibow.generate: what a net of tokens writes, drawn by formulas, and messages for what is none."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import mpibow as mb
 from mpibow.data.text import chars_of
 from mpibow.generate import main, pick
 from tests.datasets.scripts import script
+from tests.refusals import exits
 from tests.run import tiny
 
 TEXT = "abcdef" * 60
@@ -143,7 +142,6 @@ def test_messages(trained: Path, tmp_path, capsys):
     (["--top-k", "0"], "argument --top-k: must be at least 1, got 0"),
 ])  # fmt: skip
 def test_bad_arguments(arguments: list[str], message: str, capsys):
-    with pytest.raises(SystemExit) as end:
+    with exits(2):
         main(["run", "--prompt", "a", *arguments])
-    assert end.value.code == 2
     assert capsys.readouterr().err.endswith(f"error: {message}\n")

@@ -24,7 +24,7 @@ from mpibow.sync.gain import CERTAIN
 from mpibow.system.sizes import in_words
 from mpibow.train import iterate
 from tests.clock import Clock
-from tests.launching import RANKS, mpirun, needs_mpi, run
+from tests.launching import RANKS, mpirun, needs_mpi, run, well
 from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.processes import write_run
@@ -61,8 +61,7 @@ def check_files(folder: Path, ranks: int) -> dict:
 
 def test_the_built_in_run(tmp_path):
     """Alone and from nothing: it converts the digits, learns them, and says what a user needs to know."""
-    done = run([sys.executable, "-m", "mpibow.train", "stop.epochs=3", "log.every=20"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(run([sys.executable, "-m", "mpibow.train", "stop.epochs=3", "log.every=20"], cwd=tmp_path))
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("convnet-digits-")
     summary = check_files(folder, 1)
@@ -85,8 +84,7 @@ def test_the_built_in_run(tmp_path):
 @needs_mpi
 def test_ranks_and_learners(tmp_path):
     arguments = ["stop.epochs=3", "name=pair", "learners=2"]
-    done = mpirun(RANKS, "-m", "mpibow.train", *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(mpirun(RANKS, "-m", "mpibow.train", *arguments, cwd=tmp_path))
     summary = check_files(tmp_path / "runs/pair", RANKS)
     assert summary["accuracy"] > 0.8
     assert done.stderr.count("stopped by stop.epochs 3") == 1
@@ -118,9 +116,7 @@ def test_a_rate_of_another_optimiser_is_told_of(tmp_path):
     done = run([*train, "run.yaml", "update.name=adamw"], cwd=tmp_path)
     assert done.stderr.count(warning) == (tmp_path / "runs/run/log.txt").read_text().count(warning) == 1
     piped = "cat run.yaml | " + shlex.join([*train, "/dev/stdin", "update.name=adamw", "update.lr=0.002", "name=piped"])
-    done = run(["sh", "-c", piped], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "warning: update.lr" not in done.stderr
+    assert "warning: update.lr" not in well(run(["sh", "-c", piped], cwd=tmp_path)).stderr
 
 
 def test_check_with_learners_that_are_looked_for(tmp_path):
@@ -449,8 +445,7 @@ print("done", flush=True)
 @needs_mpi
 def test_the_same_program_on_ranks(tmp_path):
     (tmp_path / "mine.py").write_text(PROGRAM)
-    done = mpirun(RANKS, "mine.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(mpirun(RANKS, "mine.py", cwd=tmp_path))
     lines = done.stdout.splitlines()
     assert (lines.count("done"), lines.count("told once")) == (RANKS, 1)
     accuracies = {line for line in lines if line.startswith("accuracy")}

@@ -12,8 +12,8 @@ from .launch import find_launcher
 
 def allowed_cores() -> int:
     """Cores that this process may use: those it is bound to, fewer where the container's quota is lower; at least 1."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine_cores()
-    return min(bound, machine_cores())
+    cores = machine_cores()
+    return min(len(os.sched_getaffinity(0)), cores) if hasattr(os, "sched_getaffinity") else cores
 
 
 def core_share(ranks: int) -> int:

@@ -99,8 +99,8 @@ class Mpi(InPlace):
     @property
     def thread_level(self) -> str:
         names = ("single", "funneled", "serialized", "multiple")
-        levels = [getattr(self._mpi, f"THREAD_{name.upper()}") for name in names]
-        return names[levels.index(self._mpi.Query_thread())]
+        level = self._mpi.Query_thread()
+        return next(name for name in names if getattr(self._mpi, f"THREAD_{name.upper()}") == level)
 
     @property
     def mpi_library(self) -> str:

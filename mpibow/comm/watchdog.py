@@ -177,12 +177,11 @@ class Watchdog:
 
         def speak() -> None:
             folder = self._pulse.folder
-            path = None if folder is None else folder / f"stacks-rank-{self._rank}.txt"
             if text:
                 self._say(text)
                 dump_stacks(None)
-            if path is not None:
-                dump_stacks(path)
+            if folder is not None:
+                dump_stacks(folder / f"stacks-rank-{self._rank}.txt")
 
         speaker = threading.Thread(target=speak, daemon=True)
         speaker.start()

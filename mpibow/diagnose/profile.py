@@ -25,8 +25,7 @@ def profile(job: Job, seconds: float) -> dict[str, Any]:
     its own, as far as they fit. A convolution is oneDNN's or Winograd's step, without reorders of weights.
     """
     apart = replace(job.kernels, join=one_by_one)
-    graph = job.build(job.config.batch_size, True)
-    plan = compile_plan(graph, job.layout, apart, job.precision, training=True)
+    plan = compile_plan(job.build(job.config.batch_size, True), job.layout, apart, job.precision, training=True)
     weights = initial_weights(job.layout, job.config.seed, job.precision)
     bound = plan.bind(weights, np.zeros_like(weights))
     read_into(job.train, np.arange(job.config.batch_size) % job.train.count, bound.inputs)

@@ -1,7 +1,5 @@
 """A formula of one element as a tree, its text in the language of a machine, and its run by NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,7 +32,7 @@ class Apply:
     """A function of mpibow.formulas.functions or an operator, `-` of one argument being `negative`."""
 
     function: str
-    arguments: tuple[Expression, ...]
+    arguments: tuple["Expression", ...]
 
 
 Expression = Number | Name | Apply

@@ -91,8 +91,7 @@ def function(
 
 def step(formula: Formula) -> str:
     """The text of a step's formula: step(w, g, states, j, numbers) -> u."""
-    kept = {i: name for i, name in enumerate(formula.arrays[2:], 1)}
-    return function("step", formula, formula.arrays[:2], [0], kept)
+    return function("step", formula, formula.arrays[:2], [0], dict(enumerate(formula.arrays[2:], 1)))
 
 
 def source(formula: Formula) -> str:

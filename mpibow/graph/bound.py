@@ -1,7 +1,5 @@
 """A plan bound to arrays: a learner or an evaluation runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -77,7 +75,7 @@ class BoundPlan:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: "Plan",
         arena: Array,
         weights: Array,
         gradients: Array | None,

@@ -1,7 +1,5 @@
 """The place of each weight in a replica's flat array."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +82,7 @@ class Layout:
         ends = self.ends or (self.size,)
         return [(start, stop) for start, stop in zip((0, *ends), ends, strict=False) if start < stop]
 
-    def first(self, size: int) -> Layout:
+    def first(self, size: int) -> "Layout":
         """The layout of the weights before element `size`, where a part ends."""
         if size == self.size:
             return self
@@ -95,7 +93,7 @@ class Layout:
         """The gradients in `flat` (size,) by name in the weights' shapes, factors multiplied out."""
         return self.unpacked(whole(flat, self.factors))
 
-    def canonical(self) -> Layout:
+    def canonical(self) -> "Layout":
         """The same weights in the same order, each in the canonical layout."""
         return _place({s.name: s.weight for s in self.spans}, {s.name for s in self.spans if s.decays})
 

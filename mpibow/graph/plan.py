@@ -1,7 +1,5 @@
 """The plan: a graph turned into a flat list of kernels, to be bound to preallocated arrays."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +38,7 @@ class Plan:
     blocks: tuple[Block, ...]
     offsets: Mapping[str, int]
     arena_bytes: int
-    shorter: Mapping[int, Plan] = field(default_factory=dict)
+    shorter: Mapping[int, "Plan"] = field(default_factory=dict)
 
     def bind(
         self,
@@ -161,8 +159,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
         sizes |= {name: bytes_of(*spec, dtype) for name, spec in extra.items()}
         sizes |= {name: bytes_of(extents_of(program.values[name]), program.values[name].dtype, dtype) for name in names}
         uses.append([*names, *extra])
-    shown = [program.root(name) for name in graph.outputs.values()]
-    spans = lifetimes(uses, shown)
+    spans = lifetimes(uses, [program.root(name) for name in graph.outputs.values()])
     blocks = tuple(Block(name, sizes[name], first, last) for name, (first, last) in spans.items())
     offsets, arena_bytes = place(blocks)
     return Plan(

@@ -57,10 +57,8 @@ def rebuilt(graph: Graph, taken: Mapping[str, Node], inside: Collection[str]) ->
     for name in graph.inputs:
         out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)
     for node in graph.nodes:
-        if node.name in taken:
-            out.append(taken[node.name], *graph.made(node))
-        elif node.name not in inside:
-            out.append(node, *graph.made(node))
+        if node.name in taken or node.name not in inside:
+            out.append(taken.get(node.name, node), *graph.made(node))
     for key, name in graph.outputs.items():
         out.output(key, out.tensors[name])
     return out

@@ -1,7 +1,5 @@
 """The stages of a backward pass: chunks of the flat array, by the step behind which their gradients are there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +25,7 @@ class Stage:
     extents: tuple[tuple[int, int], ...]
 
 
-def steps_of(plan: Plan, size: int, chunk: int) -> tuple[Array, Array]:
+def steps_of(plan: "Plan", size: int, chunk: int) -> tuple[Array, Array]:
     """(chunks,) each: the first and last step that touch a weight, or its gradient, of each chunk of [0, size).
 
     Where none does: the number of steps, and -1.
@@ -46,7 +44,7 @@ def steps_of(plan: Plan, size: int, chunk: int) -> tuple[Array, Array]:
     return begins, ends
 
 
-def stages_of(plan: Plan, size: int, chunk: int, count: int) -> tuple[Stage, ...]:
+def stages_of(plan: "Plan", size: int, chunk: int, count: int) -> tuple[Stage, ...]:
     """Stages of elements [0, size), in the order in which the backward pass ends them; each chunk is in one.
 
     Each has up to 1 / `count` of the chunks, or those of a single step: there may be up to twice as many.
@@ -69,7 +67,7 @@ def stages_of(plan: Plan, size: int, chunk: int, count: int) -> tuple[Stage, ...
     return tuple(stages)
 
 
-def steps_in(plan: Plan, stages: Sequence[Stage], size: int, chunk: int) -> tuple[list[int], list[int]]:
+def steps_in(plan: "Plan", stages: Sequence[Stage], size: int, chunk: int) -> tuple[list[int], list[int]]:
     """The first and last step of each of these stages in a plan of the same layout, perhaps of shorter sequences."""
     begins, ends = steps_of(plan, size, chunk)
     return (
@@ -84,7 +82,7 @@ def _ranges(numbers: Array) -> tuple[range, ...]:
     return tuple(range(int(run[0]), int(run[-1]) + 1) for run in np.split(numbers, cuts))
 
 
-def _extent(plan: Plan, start: int, stop: int) -> tuple[int, int]:
+def _extent(plan: "Plan", start: int, stop: int) -> tuple[int, int]:
     """The elements of all weights that lie in part in [start, stop)."""
     spans = [span for span in plan.layout.spans if span.offset < stop and span.offset + span.size > start]
     return min(span.offset for span in spans), max(span.offset + span.size for span in spans)

@@ -45,8 +45,7 @@ def widen(
     joined: dict[str, str] = {}  # tensors of all learners by the name in `graph`
 
     def put(name: str, op: Op, *inputs: str) -> str:
-        shapes = [out.tensors[each].shape for each in inputs]
-        out.append(Node(name, op, inputs), op.infer(*shapes))
+        out.append(Node(name, op, inputs), op.infer(*(out.tensors[each].shape for each in inputs)))
         return name
 
     def shaped(name: str, shape: Shape) -> str:

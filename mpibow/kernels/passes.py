@@ -1,7 +1,5 @@
 """The interface of a kernel set for flat arrays, and the division of the work on them into chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -51,9 +49,9 @@ class Local:
     numbers: Callable[[float], Array]
     directs: Callable[[States, Array], Callable[[range], None]] | None = None
     start: int = 0
-    beside: tuple[Local, ...] = ()
+    beside: tuple["Local", ...] = ()
 
-    def parts(self, arrays: StepArrays) -> Iterator[tuple[Local, States, int]]:
+    def parts(self, arrays: StepArrays) -> Iterator[tuple["Local", States, int]]:
         """This step and the ones beside it, with their states, and their ends in the rows."""
         states = arrays.states
         for part in (self, *self.beside):
@@ -65,16 +63,16 @@ class Local:
     def scalars(self) -> Array:
         return self.numbers(self.rate)
 
-    def fixed(self) -> Local:
+    def fixed(self) -> "Local":
         """This step, its scalars computed now."""
         assert all(part.scalars is not None for part in (self, *self.beside))
         return self
 
-    def times(self, factor: float) -> Local:
+    def times(self, factor: float) -> "Local":
         """The same step at `factor` times the rate."""
         return replace(self, rate=self.rate * factor, beside=tuple(part.times(factor) for part in self.beside))
 
-    def of(self, i: int) -> Local:
+    def of(self, i: int) -> "Local":
         """The step of row i alone."""
         beside = tuple(part.of(i) for part in self.beside)
         return replace(self, numbers=lambda rate: self.numbers(rate)[i : i + 1], beside=beside)

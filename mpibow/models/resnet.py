@@ -50,8 +50,7 @@ def resnet(name: str) -> Callable[[Tensor, int], Tensor]:
 
 def _basic(x: Tensor, channels: int, stride: int) -> Tensor:
     """The sum, before its relu."""
-    y = _conv(relu(_conv(x, channels, 3, stride)), channels, 3)
-    return add(y, _shortcut(x, channels, stride))
+    return add(_conv(relu(_conv(x, channels, 3, stride)), channels, 3), _shortcut(x, channels, stride))
 
 
 def _bottleneck(x: Tensor, channels: int, stride: int) -> Tensor:

@@ -1,7 +1,5 @@
 """Compares a net with the model that it was read from, which the package onnx computes as ONNX defines it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 CLOSE = 1e-3  # of the largest number of an output: the package computes in the model's types, mostly float32
 
 
-def compare(onnx: ModuleType, model: ModelProto, net: OnnxNet) -> str:
+def compare(onnx: ModuleType, model: "ModelProto", net: OnnxNet) -> str:
     """Raises ConfigError where outputs of random samples differ in evaluation; a reason where none are compared."""
     batch, generator = net.fixed or 2, np.random.default_rng(0)
     samples = dict[str, Array]()

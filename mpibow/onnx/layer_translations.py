@@ -66,8 +66,7 @@ def convolution(
         alike = wide is x and auto_pad in ("NOTSET", "VALID") and not output_shape
         need(alike, "padding that is not alike")
         settings["output_padding"] = output_padding or [0] * len(kernel)
-    operator = f"{name}{len(kernel)}d"
-    return site.aten(operator, input=wide, weight=weight, bias=bias, groups=group, **settings)
+    return site.aten(f"{name}{len(kernel)}d", input=wide, weight=weight, bias=bias, groups=group, **settings)
 
 
 def product(
@@ -102,8 +101,7 @@ def pool(
     """Max or average pooling; padding of which the mean of a window is not aware is added to ones as well."""
 
     def pooled(x: Value) -> tuple[Tensor, bool]:
-        lowest = float("-inf") if name == "max" else 0.0
-        wide, settings = _windows(site, x, kernel_shape, lowest, half=True, **window)
+        wide, settings = _windows(site, x, kernel_shape, float("-inf") if name == "max" else 0.0, half=True, **window)
         known: dict[str, Any] = {"kernel_size": kernel_shape, "ceil_mode": bool(ceil_mode), **settings}
         if name == "avg":
             need({*known.pop("dilation")} == {1}, "averages of windows with dilation")
@@ -143,8 +141,7 @@ def group_norm(
     site: NodeSite, x: Value, weight: Value, bias: Value, *, epsilon: float = 1e-5, num_groups: int = 0, **_: object
 ) -> Tensor:
     """Also InstanceNormalization, which has a group a channel."""
-    groups = num_groups or x.shape[1]
-    return site.aten("group_norm", input=x, num_groups=groups, weight=weight, bias=bias, eps=epsilon)
+    return site.aten("group_norm", input=x, num_groups=num_groups or x.shape[1], weight=weight, bias=bias, eps=epsilon)
 
 
 def last_axes_norm(

@@ -1,7 +1,5 @@
 """A trained net as an ONNX model, with the scaling of its inputs inside or left to the caller."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -27,7 +25,7 @@ def model_of(
     *,
     scaled: bool = True,
     about: Mapping[str, str] | None = None,
-) -> ModelProto:
+) -> "ModelProto":
     """The model of the net that `make` gives for a batch size, for any batch size; `about` is its metadata.
 
     It takes samples as they were stored for training, or if not `scaled` those that the net's own scaling gives.
@@ -66,7 +64,7 @@ def model_of(
     return onnx.shape_inference.infer_shapes(model, strict_mode=True)
 
 
-def _described(writer: ModelWriter, tensor: str, name: str) -> ValueInfoProto:
+def _described(writer: ModelWriter, tensor: str, name: str) -> "ValueInfoProto":
     shape, dtype = writer.two.tensors[tensor].shape, writer.two.tensors[tensor].dtype
     extents = [
         "batch" if by == 1 else f"{by} batch" if by else extent

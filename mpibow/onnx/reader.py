@@ -1,7 +1,5 @@
 """Reads ONNX files: the package onnx inlines functions and infers types, then nodes become records."""
 
-from __future__ import annotations
-
 import os
 import re
 import warnings
@@ -66,7 +64,7 @@ def from_onnx(
 
 
 def net_of(
-    model: ModelProto,
+    model: "ModelProto",
     source: str,
     outputs: Sequence[str] = (),
     constants: Collection[str] = (),
@@ -114,7 +112,7 @@ def _lacking(nodes: Iterable[OnnxNode], known: set[str]) -> Iterable[OnnxNode]:
 class ModelReader:
     """Makes records of a model's nodes. Raises ConfigError where the package onnx finds it damaged, or it is new."""
 
-    def __init__(self, model: ModelProto, source: str) -> None:
+    def __init__(self, model: "ModelProto", source: str) -> None:
         self.onnx, self.source = onnx_package(), source
         rule, opset = f"from_onnx: {source}: is", _opset(model)
         if opset > NEWEST:
@@ -128,7 +126,7 @@ class ModelReader:
         values = (*graph.input, *graph.value_info, *graph.output)
         self.types = {each.name: each.type.tensor_type.elem_type for each in values}
 
-    def _inferred(self, model: ModelProto) -> ModelProto:
+    def _inferred(self, model: "ModelProto") -> "ModelProto":
         """The model in an opset that is read, without functions that have no counterpart, and with all types."""
         if _opset(model) < OLDEST:
             model = self.onnx.version_converter.convert_version(model, OLDEST)
@@ -139,7 +137,7 @@ class ModelReader:
         inferred: ModelProto = self.onnx.shape_inference.infer_shapes(model, data_prop=True)
         return inferred
 
-    def _fill(self, model: ModelProto) -> None:
+    def _fill(self, model: "ModelProto") -> None:
         """Gives nodes that are functions the defaults of their attributes: the inliner leaves them out."""
         for node in model.graph.node:
             if self.onnx.defs.has(node.op_type, node.domain):
@@ -148,7 +146,7 @@ class ModelReader:
                 usual = [each.default_value for each in schema.attributes.values() if schema.has_function]
                 node.attribute.extend(each for each in usual if each.name and each.name not in known)
 
-    def input(self, value: ValueInfoProto, shape: Sequence[int] | None) -> ModuleInput:
+    def input(self, value: "ValueInfoProto", shape: Sequence[int] | None) -> ModuleInput:
         dims = value.type.tensor_type.shape.dim[1:]
         extents = tuple(shape or (each.dim_value for each in dims))
         if len(extents) != len(dims) or min(extents, default=1) < 1:
@@ -161,7 +159,7 @@ class ModelReader:
             raise ConfigError(f"from_onnx: the input {value.name} of {self.source} is no tensor of numbers")
         return ModuleInput(name_of(value.name), extents, self._numbers(value.name).name if dtype == WHOLE else dtype)
 
-    def node(self, node: NodeProto) -> OnnxNode:
+    def node(self, node: "NodeProto") -> OnnxNode:
         return OnnxNode(
             node.name or f"of {next(filter(None, node.output), '')}",
             f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type,
@@ -172,7 +170,7 @@ class ModelReader:
             partial(self._fold, node),
         )
 
-    def _attribute(self, attribute: AttributeProto) -> object:
+    def _attribute(self, attribute: "AttributeProto") -> object:
         value = self.onnx.helper.get_attribute_value(attribute)
         return value.decode() if isinstance(value, bytes) else value
 
@@ -186,7 +184,7 @@ class ModelReader:
         numbers = self._numbers(name)
         return FLOAT if numbers.name in FLOATS else {"b": "bool", "i": WHOLE, "u": WHOLE}.get(numbers.kind, "")
 
-    def _fold(self, node: NodeProto, *inputs: Array | None) -> Sequence[Array]:
+    def _fold(self, node: "NodeProto", *inputs: Array | None) -> Sequence[Array]:
         """The outputs of a node for arrays, by the package's own definition."""
         helper, alone = self.onnx.helper, self.onnx.NodeProto()
         alone.CopyFrom(node)
@@ -198,7 +196,7 @@ class ModelReader:
         return results
 
 
-def _opset(model: ModelProto) -> int:
+def _opset(model: "ModelProto") -> int:
     return max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=OLDEST)
 
 

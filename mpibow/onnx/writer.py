@@ -1,7 +1,5 @@
 """An ONNX model as it is written, node by node, for a graph that any batch size may have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,8 +34,8 @@ class ModelWriter:
     three: Graph
     weights: Mapping[str, Array]
     values: dict[str, str] = field(default_factory=dict)
-    nodes: list[NodeProto] = field(default_factory=list)
-    initialisers: dict[str, TensorProto] = field(default_factory=dict)
+    nodes: list["NodeProto"] = field(default_factory=list)
+    initialisers: dict[str, "TensorProto"] = field(default_factory=dict)
     onnx: ModuleType = field(default_factory=onnx_package)
 
     def initialiser(self, name: str, numbers: Input) -> str:
@@ -158,8 +156,7 @@ FUNCTIONS = {
 def by_formula(w: NodeWriter, other: Formula | None = None) -> str:
     """A formula, by default the operator's, one node a function; integers alone are computed in float64: exactly."""
     used = other or w.op.half(False)
-    wide = FLOAT not in w.dtypes
-    number, kind = (np.float64, "float64") if wide else (np.float32, FLOAT)
+    number, kind = (np.float32, FLOAT) if FLOAT in w.dtypes else (np.float64, "float64")
     x = [name if dtype == FLOAT else w.cast(name, kind) for name, dtype in zip(w.x, w.dtypes, strict=True)]
     values: dict[str, Input] = {"x": x[0], **{f"x{i}": each for i, each in enumerate(x)}}
     values |= {name: number(getattr(w.op, name)) for name in used.scalars}

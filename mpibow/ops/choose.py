@@ -39,8 +39,7 @@ class Compare(Pointwise):
     def half(self, backward: bool) -> Formula:
         alone = self.number is not None
         arrays, scalars, name = (("x",), ("number",), "_number") if alone else (("x0", "x1"), (), "")
-        comparison = Apply(self.sign, tuple(map(Name, arrays + scalars)))
-        value = Apply("where", (comparison, Number(1.0), Number(0.0)))
+        value = Apply("where", (Apply(self.sign, tuple(map(Name, arrays + scalars))), Number(1.0), Number(0.0)))
         return Formula(NAMES[self.sign] + name, arrays, scalars, (), (value,))
 
 

@@ -74,8 +74,7 @@ def add(
 ) -> Tensor:
     """The sum of two or more tensors of one shape, each times its coefficient (1 unless given)."""
     inputs = (x, y, *others)
-    op = Add((1.0,) * len(inputs) if coefficients is None else tuple(coefficients))
-    return x.graph.add(op, *inputs, name=name)
+    return x.graph.add(Add((1.0,) * len(inputs) if coefficients is None else tuple(coefficients)), *inputs, name=name)
 
 
 def multiply(x: Tensor, y: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
@@ -112,8 +111,7 @@ largest_forward = _folded(np.maximum)  # unlike a masked copy, it lets NaN throu
 
 
 def add_buffers(op: Add, shapes: Shapes) -> Buffers:
-    scaled = any(c != 1.0 for c in op.coefficients[1:])
-    return Buffers(forward={"part": (shapes.y, FLOAT)} if scaled else {})
+    return Buffers(forward={"part": (shapes.y, FLOAT)} if any(c != 1.0 for c in op.coefficients[1:]) else {})
 
 
 def add_forward(call: Call) -> Run:

@@ -80,8 +80,7 @@ def conv_transpose2d(
     if channels < 1:
         raise ShapeError(f"conv_transpose2d of {x.name}: channels must be at least 1, got {channels}")
     window = (pair(kernel), pair(stride), pair(padding), pair(output_padding))
-    op = ConvTranspose2d(channels, *window, bias, initial or He(), groups, pair(dilation))
-    return x.graph.add(op, x, name=name)
+    return x.graph.add(ConvTranspose2d(channels, *window, bias, initial or He(), groups, pair(dilation)), x, name=name)
 
 
 # The reference kernels: a product a group. Images are innermost: xt (g, c / g, h w n), columns (g, o / g kh kw, h w n),
@@ -132,8 +131,7 @@ def forward(
     n, c, h, w = x.shape
     weight, inside = np.swapaxes(_by_group(op, weight), 1, 2), _inside(op, whole, y)
     x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), op.windows(whole, h, w)
-    parts = columns.reshape(windows.shape)
-    pairs = op.pairs(windows, parts)
+    pairs = op.pairs(windows, columns.reshape(windows.shape))
     bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else None
 
     def run() -> None:

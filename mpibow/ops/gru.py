@@ -46,8 +46,7 @@ def gru(
     h is (layers * directions, n, units), like the initial `state`, by default 0. `dropout` is applied between layers.
     Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, by default uniform within 1 / sqrt(units).
     """
-    states = () if state is None else (state,)
-    y, (h,) = recurrent(Gru, x, units, states, layers, bidirectional, dropout, initial, name)
+    y, (h,) = recurrent(Gru, x, units, () if state is None else (state,), layers, bidirectional, dropout, initial, name)
     return y, h
 
 

@@ -83,8 +83,7 @@ def augment(
     x: Tensor, *, pad: int = 0, crop: Pair | None = None, flip: bool = False, name: str | None = None
 ) -> Tensor:
     """Random crop and flip: x (n, c, h, w) -> (n, c, *crop), by default (h, w); in training graphs only."""
-    size = crop or (x.shape[-2], x.shape[-1])
-    return x.graph.add(Augment(pad, size, flip), x, counter_of(x), name=name)
+    return x.graph.add(Augment(pad, crop or (x.shape[-2], x.shape[-1]), flip), x, counter_of(x), name=name)
 
 
 def centre_crop(x: Tensor, crop: Pair, *, name: str | None = None) -> Tensor:

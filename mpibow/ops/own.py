@@ -52,15 +52,13 @@ class OwnOperator:
     shape: OfArrays
 
     def __call__(self, *inputs: Tensor, name: str | None = None) -> Any:
-        op = self.record(*(tensor.dtype for tensor in inputs))
-        made = inputs[0].graph.add_all(op, *inputs, name=name)
+        made = inputs[0].graph.add_all(self.record(*(tensor.dtype for tensor in inputs)), *inputs, name=name)
         return made[0] if len(made) == 1 else made
 
     def record(self, *dtypes: str) -> Own:
         """The record for inputs of these types: there is a gradient for those of the plan's precision."""
         floating = tuple(i for i, dtype in enumerate(dtypes) if dtype == FLOAT)
-        trained = floating if self.backward is not None else None
-        return Own(self.name, self.forward, self.backward, self.shape, trained)
+        return Own(self.name, self.forward, self.backward, self.shape, None if self.backward is None else floating)
 
 
 def operator(

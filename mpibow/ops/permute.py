@@ -9,7 +9,7 @@ from mpibow.graph.graph import Moving, Shape, Tensor
 from mpibow.graph.kernel import KernelTable
 
 from .moves import MoveTable, reference
-from .reshape import axis_of
+from .reshape import axis_of, check_axes
 
 __all__ = ["Flip", "Permute", "flip", "permute", "transpose"]
 
@@ -48,8 +48,7 @@ class Flip(Moving):
     kind = "flip"
 
     def infer(self, x: Shape) -> Shape:
-        if not self.axes or len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(x))):
-            raise ShapeError(f"axes {self.axes} must be different ones of the input's {len(x)}, and at least one")
+        check_axes(self.axes, x)
         return x
 
 

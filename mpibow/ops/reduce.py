@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, runs
 
 from .cast import cast
-from .reshape import reshape
+from .reshape import check_axes, reshape
 
 __all__ = ["ReduceMax", "ReduceMean", "ReduceSum", "amax", "mean", "sum"]
 
@@ -22,8 +21,7 @@ class _Reduction(Op):
     axes: tuple[int, ...]
 
     def infer(self, x: Shape) -> Shape:
-        if not self.axes or len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(x))):
-            raise ShapeError(f"axes {self.axes} must be different ones of the input's {len(x)}, and at least one")
+        check_axes(self.axes, x)
         return tuple(1 if axis in self.axes else extent for axis, extent in enumerate(x))
 
 

@@ -16,6 +16,11 @@ def axis_of(x: Tensor, axis: int) -> int:
     return axis + len(x.shape) * (axis < 0)
 
 
+def check_axes(axes: tuple[int, ...], x: Shape) -> None:
+    if not axes or len(set(axes)) < len(axes) or not set(axes) <= set(range(len(x))):
+        raise ShapeError(f"axes {axes} must be different ones of the input's {len(x)}, and at least one")
+
+
 class AlongAxis(Op):
     """y has x's shape."""
 

@@ -38,5 +38,4 @@ class Adagrad(Update):
         return self.lr_decay > 0
 
     def scalars(self, rate: float, count: int) -> Scalars:
-        falling = rate / (1 + (count - 1) * self.lr_decay)
-        return falling, self.weight_decay, self.initial_accumulator_value, self.eps
+        return rate / (1 + (count - 1) * self.lr_decay), self.weight_decay, self.initial_accumulator_value, self.eps

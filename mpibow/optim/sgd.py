@@ -53,8 +53,7 @@ class Sgd(Update):
 
     @property
     def formula(self) -> Formula:
-        moves = self.momentum or self.half_life
-        return formula(nesterov if self.nesterov else heavy_ball if moves else plain)
+        return formula(nesterov if self.nesterov else heavy_ball if self.momentum or self.half_life else plain)
 
     def scalars(self, rate: float, count: int) -> Scalars:
         return (rate, self.weight_decay, self.momentum) if self.momentum else (rate, self.weight_decay)

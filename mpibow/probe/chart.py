@@ -1,7 +1,5 @@
 """The plot of a range test: loss over learning rate."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["draw", "save"]
 
 
-def draw(test: RateTest) -> Figure:
+def draw(test: RateTest) -> "Figure":
     """The losses, smoothed and as they were, up to where they diverge."""
     style, figure_of, _ = matplotlib()
     with style.context(["default", LOOK]):

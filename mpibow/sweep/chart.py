@@ -1,7 +1,5 @@
 """The plot of a sweep: its table's columns over the first key, a line for each combination of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 DECADE = 10  # from this ratio of the largest to the smallest value on the axis is logarithmic
 
 
-def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> Figure:
+def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> "Figure":
     """A panel for every column of the table, its mean with the interval. Raises ConfigError where there is no key."""
     every = list(results.values())
     keys = chosen_keys(every, asked) if every else []
@@ -40,7 +38,7 @@ def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> Figure
     return figure
 
 
-def _panel(axes: Axes, key: str, lines: Mapping[str, Sequence[SummaryRow]], measure: SummaryColumn) -> None:
+def _panel(axes: "Axes", key: str, lines: Mapping[str, Sequence[SummaryRow]], measure: SummaryColumn) -> None:
     firsts = [row.values[0] for part in lines.values() for row in part]
     values, words = list(dict.fromkeys(filter(_is_number, firsts))), list(dict.fromkeys(map(text_of, firsts)))
     numeric = len(values) == len(words)

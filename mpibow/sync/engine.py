@@ -83,10 +83,8 @@ class Engine:
         self._apart = False  # one of them was reset since W was set to their mean
         self._turn, self._rows_before = 0, 0
         self._fresh = True  # no sums wait: the next update overwrites them
-        self._applied: tuple[float, Array | None] = (
-            0.0,
-            None,
-        )  # rate and sums of the iteration whose sums are being applied
+        # Rate and sums of the iteration whose sums are being applied.
+        self._applied: tuple[float, Array | None] = 0.0, None
 
     # What the rule is
 
@@ -302,10 +300,8 @@ class Engine:
         apply = self._settings.formulas.apply
         assert apply is not None
         half = self._half(apply, local.rate, received is not None)
-        arrays, rows = (
-            self._named(apply.arrays[half.moves : -1]),
-            self._out.next.rows[:0] if received is None else received,
-        )
+        arrays = self._named(apply.arrays[half.moves : -1])
+        rows = self._out.next.rows[:0] if received is None else received
         return (partial(self._flat.apply, half, self._rows.weights, arrays, rows, self._reductions.squares),)
 
     def advance(self) -> None:

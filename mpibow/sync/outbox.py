@@ -1,7 +1,5 @@
 """A rank's data to send: its learners' sums, in arrays that other ranks may read in place; the tally beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -41,7 +39,7 @@ class Message:
         return self.whole[self.whole.size - TAIL + 1 :]
 
     @property
-    def beside(self) -> Message:
+    def beside(self) -> "Message":
         """The numbers alone."""
         return Message(self.whole[self.whole.size - TAIL :])
 
@@ -50,7 +48,7 @@ class Message:
         """As the sum of one row: (1, whole size)."""
         return self.whole.reshape(1, -1)
 
-    def summed(self, sums: Array) -> Message:
+    def summed(self, sums: Array) -> "Message":
         """The sum of the ranks' numbers, whose messages are the rows of `sums`."""
         size = self.whole.size
         return Message(sums[:, size - TAIL : size].sum(axis=0))
@@ -106,7 +104,7 @@ class Tally:
     loss: float = 0.0
     hits: float = 0.0
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: "Tally") -> "Tally":
         return Tally(self.attention + other.attention, self.loss + other.loss, self.hits + other.hits)
 
 

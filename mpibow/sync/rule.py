@@ -265,8 +265,7 @@ class Rule(RuleSettings):
             self._require(count == len(wanted), f"{which}: gives {count} result(s) for {of}")
             for kind, there, names in (("array", ("centre", *self.kept), arrays), ("number", numbers, each.scalars)):
                 for name in names:
-                    text = f"{which}: no {kind} is called {name}; there are {', '.join(there)}"
-                    self._require(name in there, text)
+                    self._require(name in there, f"{which}: no {kind} is called {name}; there are {', '.join(there)}")
 
     def _require(self, holds: bool, text: str) -> None:
         if not holds:

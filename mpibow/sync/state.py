@@ -35,8 +35,7 @@ class Stored:
         if self.form == "weights":
             return np.concatenate([array, centre[array.size :]])
         end = TAIL if self.form == "sent" else 0
-        zeros = np.zeros(more, array.dtype)
-        return np.concatenate([array[: array.size - end], zeros, array[array.size - end :]])
+        return np.concatenate([array[: array.size - end], np.zeros(more, array.dtype), array[array.size - end :]])
 
     def narrower(self, array: Array, size: int) -> Array:
         """The inverse of `wider`: the array of the first `size` weights."""

@@ -1,7 +1,5 @@
 """Output that its reader may stop reading, as `| head` does: the rest is dropped, and the program runs on."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 class _Unread(io.FileIO):
     """Drops output that nobody reads any more, as if it were written."""
 
-    def write(self, data: ReadableBuffer, /) -> int:
+    def write(self, data: "ReadableBuffer", /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:

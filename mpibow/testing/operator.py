@@ -116,7 +116,6 @@ def _gradient_is_right(bound: BoundPlan, flat: Array, slopes: Array, seed: int, 
         values.append(float(_run(bound)["loss"].mean()))
     flat[...] = start
     expected, got = (values[0] - values[1]) / (2 * STEP), float(slopes @ direction)
-    off = abs(got - expected)
-    assert off <= tolerance * max(abs(expected), 1e-2), (
+    assert abs(got - expected) <= tolerance * max(abs(expected), 1e-2), (
         f"gradient along a direction is {got:g}, it should be {expected:g}"
     )

@@ -54,8 +54,7 @@ class _Ranks:
     def __init__(self, settings: RuleSettings, counts: Sequence[int], threads: int = 1, keep: bool = False) -> None:
         self.name, self.threads, self.flat = settings.name, threads, NUMPY.flat
         self.layout, start = _layout(), np.random.default_rng(0).standard_normal(48)
-        one = settings.one_copy
-        self.rows = [Replicas(2 * LEARNERS, 48, "float64", states=("momenta",), one=one) for _ in counts]
+        self.rows = [Replicas(2 * LEARNERS, 48, "float64", states=("momenta",), one=settings.one_copy) for _ in counts]
         for rows, count in zip(self.rows, counts, strict=True):
             rows.resize(count)
         self.rules = [Engine(settings, self.flat, rows, start.copy()) for rows in self.rows]
@@ -145,8 +144,8 @@ def _trained(settings: RuleSettings, counts: Sequence[int], iterations: int, thr
 
 def _resumes(settings: RuleSettings, cut: int, iterations: int) -> None:
     whole, resumed = _trained(settings, (2, 2), cut), _Ranks(settings, (2, 2), keep=True)
-    for old, new, rule, rows in zip(whole.rules, resumed.rules, whole.rules, resumed.rows, strict=True):
-        state, source = old.state(), whole.rows[whole.rules.index(rule)]
+    for old, new, source, rows in zip(whole.rules, resumed.rules, whole.rows, resumed.rows, strict=True):
+        state = old.state()
         rows.weights[...], rows.states["momenta"][...] = source.weights, source.states["momenta"]
         shared, own = ({key: value.copy() for key, value in part.items()} for part in (state.shared, state.own))
         new.load(old.centre.copy(), RuleState(shared, own, json.loads(json.dumps(dict(state.numbers)))))

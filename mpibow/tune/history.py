@@ -1,7 +1,5 @@
 """The history: the measurements since the tuner began to look, and whether they still hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -43,7 +41,7 @@ class Window:
     settled: bool = False
 
     @classmethod
-    def of(cls, decision: Decision, readings: Sequence[Reading]) -> Window:
+    def of(cls, decision: Decision, readings: Sequence[Reading]) -> "Window":
         """A window of all ranks' readings at one iteration, by rank. Its whole is the slowest rank's: all wait."""
         whole = max((reading.whole for reading in readings), key=lambda estimate: estimate.seconds)
         return cls(decision.counts, tuple(reading.own for reading in readings), whole, decision.settled)
@@ -83,38 +81,38 @@ class History:
     vain: Natural = 0
 
     @classmethod
-    def begin(cls, ranks: int, batch: int) -> History:
+    def begin(cls, ranks: int, batch: int) -> "History":
         return cls((None,) * ranks, batch)
 
-    def add(self, window: Window, tuner: Tuner) -> History:
+    def add(self, window: Window, tuner: Tuner) -> "History":
         """Adds a window. If speeds have changed for good, all earlier measurements are dropped.
 
         They are also dropped if nothing has changed for `pause` windows, as a core that others have left shows in no
         time of learners that do without it. That number doubles after every such look that ended where it began.
         """
         windows = (*self.windows, window)
-        persist = min(PERSIST + self.looks - 1, LONGEST)
-        if why := _news(windows, persist, tuner.drift):
+        if why := _news(windows, min(PERSIST + self.looks - 1, LONGEST), tuner.drift):
             return self._again(windows, why, looks=self.looks + 1, vain=0)
         if not window.settled:
             return replace(self, windows=windows, calm=0)
         calm = self.calm + 1
         vain = self.vain if window.counts == windows[0].counts else 0  # the counts that the look began with
         if calm >= max(tuner.pause, PERSIST) << min(vain, DOUBLINGS):
-            why = f"no change for {calm * tuner.watch:g} s or more"
-            return self._again(windows, why, looks=self.looks, vain=vain + 1)
+            return self._again(
+                windows, f"no change for {calm * tuner.watch:g} s or more", looks=self.looks, vain=vain + 1
+            )
         return replace(self, windows=_trimmed(windows), calm=calm, vain=vain)
 
-    def _again(self, windows: Sequence[Window], why: str, *, looks: int, vain: int) -> History:
+    def _again(self, windows: Sequence[Window], why: str, *, looks: int, vain: int) -> "History":
         """Begins a new look; keeps the last PERSIST windows alone, as few after every look."""
         fresh = tuple(replace(window, settled=False) for window in windows[-PERSIST:])
         return replace(self, windows=fresh, why=why, looks=looks, calm=0, vain=vain)
 
-    def anew(self, windows: Sequence[Window]) -> History:
+    def anew(self, windows: Sequence[Window]) -> "History":
         """Settles on the counts of `windows`, and drops all others: another execution has other times."""
         return replace(self, windows=tuple(replace(window, settled=True) for window in windows), calm=0, vain=0)
 
-    def out_of_memory(self, rank: int, k: int) -> History:
+    def out_of_memory(self, rank: int, k: int) -> "History":
         """After `rank` had no memory for `k` learners: it never tries so many again."""
         fits = max(k - 1, 1)
         room = [fits if r == rank and (have is None or have > fits) else have for r, have in enumerate(self.room)]

@@ -1,7 +1,5 @@
 """A look: estimates from its windows for all learners that ranks may have: a curve a rank, a speed for all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,7 +37,7 @@ class Look:
     tuner: Tuner
 
     @classmethod
-    def of(cls, windows: Sequence[Window], limits: Counts, cores: Cores, tuner: Tuner) -> Look:
+    def of(cls, windows: Sequence[Window], limits: Counts, cores: Cores, tuner: Tuner) -> "Look":
         curves = tuple(_curve(windows, rank, limit, tuner) for rank, limit in enumerate(limits))
         tried = tuple(window.counts for window in windows)
         wholes: dict[Counts, list[Estimate]] = {}

@@ -43,8 +43,7 @@ class Reading:
     elapsed: float
 
     def sure(self, span: WindowSpan) -> bool:
-        known = max(self.own.relative, self.whole.relative) <= span.precision
-        return known and self.elapsed >= span.least
+        return max(self.own.relative, self.whole.relative) <= span.precision and self.elapsed >= span.least
 
 
 def enough(readings: Sequence[Reading | None], span: WindowSpan) -> bool:

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from tests.launching import run
+from tests.launching import run, well
 
 SIZE = 4 * (784 * 10 + 16)  # bytes of logistic's weights; its 10 biases are padded to 16
 
@@ -13,8 +13,7 @@ def test_a_short_run(tmp_path):
     command = [sys.executable, "-m", "benchmarks.averaging.bench_copies", "--device", "numpy", "--pairs", "2"]
     command += ["--seconds", "0.02"]
     command += ["--output", str(tmp_path), "--resume", "--nets", "logistic:2"]
-    done = run(command)
-    assert done.returncode == 0, done.stderr
+    done = well(run(command))
     first = json.loads((tmp_path / "copies.json").read_text())
     made = first["nets"]["logistic:2"]
     assert list(made["rounds"]) == ["replicas", "one copy", "one plan", "one learner"]
@@ -24,8 +23,7 @@ def test_a_short_run(tmp_path):
     assert held["replicas"] - held["one copy"] == 2 * SIZE
     assert held["one learner"] < held["one plan"] < held["replicas"]
     assert done.stdout == (tmp_path / "copies.md").read_text()
-    again = run([*command, "logistic:1:3"])
-    assert again.returncode == 0, again.stderr
+    well(run([*command, "logistic:1:3"]))
     then = json.loads((tmp_path / "copies.json").read_text())["nets"]
     assert list(then) == ["logistic:2", "logistic:1:3"]
     assert then["logistic:1:3"]["bytes"]["replicas"] == 3 * then["logistic:1:3"]["bytes"]["one learner"]

@@ -6,7 +6,7 @@ import pytest
 from mpibow.comm.across import narrowed, widened
 
 
-def test_float32_is_rounded_to_the_nearest_and_to_even_of_two() -> None:
+def test_float32_is_rounded_to_the_nearest_and_to_even_of_two():
     torch = pytest.importorskip("torch")
     bits = np.random.default_rng(0).integers(0, 2**32, 100_000, dtype=np.uint32)
     bits[:6] = 0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x80000001, 0x7FFFFFFF, 0xFF800000

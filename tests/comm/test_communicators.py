@@ -9,7 +9,7 @@ from mpibow.comm import Communicator, Single, checksum
 from mpibow.errors import CommunicationError
 from tests.comm.checks import CHECKS
 from tests.comm.threads import on_threads, threads
-from tests.launching import RANKS, mpirun, needs_mpi
+from tests.launching import RANKS, mpirun, needs_mpi, well
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -26,9 +26,7 @@ def test_threads(check, size):
 @needs_mpi
 @pytest.mark.parametrize("size", sorted({2, 3, RANKS}))
 def test_mpi(size):
-    done = mpirun(size, "-m", "tests.comm.checks")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"all checks passed on {[size] * size}"
+    assert well(mpirun(size, "-m", "tests.comm.checks")).stdout.strip() == f"all checks passed on {[size] * size}"
 
 
 def test_a_failed_rank_ends_those_that_wait():

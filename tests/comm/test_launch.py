@@ -11,7 +11,7 @@ from mpibow.comm import launch
 from mpibow.comm.launch import Launcher, cannot_start, find_launcher, mismatch, single_note
 from mpibow.errors import DivergedError
 from mpibow.system.streams import outcome
-from tests.launching import LIMIT, RANKS, mpirun, needs_mpi, run
+from tests.launching import LIMIT, RANKS, mpirun, needs_mpi, run, well
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "PMIX_RANK": "3"}
 HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2", "PMI_FD": "9"}
@@ -155,8 +155,7 @@ def test_rank_0_of_1_under_a_launcher_of_more_is_refused():
 @needs_mpi
 class TestRanks:
     def test_a_good_run_ends_with_0(self):
-        done = together("ends_well")
-        assert done.returncode == 0, done.stderr
+        done = well(together("ends_well"))
         assert [rank for rank in range(RANKS) if f"rank {rank} ends" not in done.stdout] == []
         assert own_lines(done) == []
 
@@ -221,6 +220,5 @@ class TestRanks:
         assert own_lines(done) == ["rank 1: interrupted"]
 
     def test_waiting_leaves_the_core_to_others(self):
-        done = together("waits")
-        assert done.returncode == 0, done.stderr
+        done = well(together("waits"))
         assert float(done.stdout) < 0.4  # of a core; one that spins uses 1, a quiet machine shows 0.02

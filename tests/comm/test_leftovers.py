@@ -38,7 +38,7 @@ def names(places: tuple[Path, Path]) -> list[str]:
 
 
 @sees_all
-def test_what_nobody_uses_goes(places: tuple[Path, Path]) -> None:
+def test_what_nobody_uses_goes(places: tuple[Path, Path]):
     memory, folders = places
     assert sweep(memory, folders) == ""  # a minute has not passed
     assert len(names(places)) == 6
@@ -51,9 +51,7 @@ def test_what_nobody_uses_goes(places: tuple[Path, Path]) -> None:
 
 @sees_all
 @pytest.mark.parametrize("how", ["mapped", "open", "folder", "pid", "host", "user", "link", "hidden", "unseen"])
-def test_what_may_be_used_stays(
-    places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_what_may_be_used_stays(places: tuple[Path, Path], tmp_path, monkeypatch, how: str):
     memory, folders = places
     session, segment = folders / "ompi.4194305", memory / "sm_segment.vm.0.beef0001.0"
     held, stays = None, segment.name
@@ -91,7 +89,7 @@ def test_what_may_be_used_stays(
 @sees_all
 @needs_mpi
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_real_job(tmp_path: Path, killed: bool) -> None:
+def test_a_real_job(tmp_path, killed: bool):
     """Killed with its ranks, nothing of it stays; alive, nothing of it goes."""
     memory, folders = tmp_path / "shm", tmp_path / "tmp"
     memory.mkdir()

@@ -17,7 +17,7 @@ from mpibow.system.process import state
 RUN = {"model": {"name": "lenet"}, "data": {"train": "here"}}
 
 
-def test_limits_are_given_or_measured() -> None:
+def test_limits_are_given_or_measured():
     limits = Limits(start=None, iteration=7)
     assert limits.seconds("start", 3.0) == math.inf
     assert limits.seconds("iteration", 1000.0) == 7.0
@@ -26,7 +26,7 @@ def test_limits_are_given_or_measured() -> None:
     assert limits.seconds("", 0.0) == math.inf
 
 
-def test_a_config_sets_them() -> None:
+def test_a_config_sets_them():
     assert load_mapping(RUN, ["limits.iteration=2.5", "limits.start=null"]).limits == Limits(start=None, iteration=2.5)
     with pytest.raises(ConfigError, match=r"limits\.checkpoint: must be .*above 0.*got 0"):
         load_mapping(RUN, ["limits.checkpoint=0"])
@@ -37,7 +37,7 @@ def sign(beats: int = 0, phase: str = "iteration", ticks: int = 0, pid: int = 1)
 
 
 class TestQuiet:
-    def test_the_progress_of_any_rank_counts(self) -> None:
+    def test_the_progress_of_any_rank_counts(self):
         quiet = Quiet()
         assert quiet.tick({0: sign(), 1: sign()}, 0) == 0
         assert quiet.tick({0: sign(), 1: sign()}, 0) == 1
@@ -46,13 +46,13 @@ class TestQuiet:
         assert quiet.tick({0: sign(phase="evaluation"), 1: sign(beats=5)}, 0) == 0
         assert quiet.since == {0: 0, 1: 1}
 
-    def test_a_rank_that_comes_is_progress(self) -> None:
+    def test_a_rank_that_comes_is_progress(self):
         quiet = Quiet()
         for _ in range(4):
             quiet.tick({0: sign()}, 0)
         assert quiet.tick({0: sign(), 3: sign()}, 0) == 0
 
-    def test_the_mean_is_that_of_what_is_over(self) -> None:
+    def test_the_mean_is_that_of_what_is_over(self):
         quiet = Quiet()
         for beats in (0, 4, 8, 8, 8, 10):  # five ticks for ten steps
             quiet.tick({0: sign(beats)}, 0)
@@ -62,7 +62,7 @@ class TestQuiet:
         assert quiet.mean("iteration") == 0.5
         assert quiet.mean("checkpoint") == 0.0
 
-    def test_a_rank_whose_watchdog_stands_still_is_silent(self) -> None:
+    def test_a_rank_whose_watchdog_stands_still_is_silent(self):
         quiet = Quiet()
         for ticks in range(4):
             quiet.tick({0: sign(ticks=ticks), 1: sign(ticks=0)}, 0)
@@ -70,7 +70,7 @@ class TestQuiet:
 
 
 class TestSigns:
-    def test_ranks_of_a_job_see_each_other(self, tmp_path: Path) -> None:
+    def test_ranks_of_a_job_see_each_other(self, tmp_path):
         first, second, other = Signs("a", 0, tmp_path), Signs("a", 5, tmp_path), Signs("b", 1, tmp_path)
         mine, yours = sign(7, pid=os.getpid()), Sign(os.getpid(), 3, 2**40, "start", "x" * 1000)
         first.write(mine)
@@ -79,7 +79,7 @@ class TestSigns:
         assert first.read() == {0: mine, 5: Sign(os.getpid(), 3, 2**40, "start", "x" * LONGEST)}
         assert other.read() == {}
 
-    def test_a_file_that_somebody_else_made_is_not_written_to(self, tmp_path: Path) -> None:
+    def test_a_file_that_somebody_else_made_is_not_written_to(self, tmp_path):
         (tmp_path / "mine").write_text("years")
         (tmp_path / f"{PREFIX}{os.getuid()}-a").symlink_to(tmp_path / "mine")
         with pytest.raises(OSError, match="symbolic links"):
@@ -92,14 +92,14 @@ class TestSigns:
                 Signs("b", 0, tmp_path)
         assert (tmp_path / "mine").read_text() == "years"
 
-    def test_the_name_goes_and_the_file_serves(self, tmp_path: Path) -> None:
+    def test_the_name_goes_and_the_file_serves(self, tmp_path):
         signs = Signs("a", 0, tmp_path)
         signs.forget()
         signs.write(sign(pid=os.getpid()))
         assert list(signs.read()) == [0]
         assert list(tmp_path.iterdir()) == []
 
-    def test_what_killed_jobs_left_is_no_rank_and_is_swept(self, tmp_path: Path) -> None:
+    def test_what_killed_jobs_left_is_no_rank_and_is_swept(self, tmp_path):
         dead = subprocess.Popen([sys.executable, "-c", ""])
         dead.wait()
         Signs("job", 0, tmp_path).write(sign(pid=dead.pid))
@@ -109,7 +109,7 @@ class TestSigns:
         assert list(again.read()) == [1]
         assert {path.name.removeprefix(f"{PREFIX}{os.getuid()}-") for path in tmp_path.iterdir()} == {"job", "living"}
 
-    def test_a_rank_that_has_ended_is_still_seen(self, tmp_path: Path) -> None:
+    def test_a_rank_that_has_ended_is_still_seen(self, tmp_path):
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         signs = Signs("a", 1, tmp_path)
         signs.write(sign(pid=child.pid))
@@ -118,7 +118,7 @@ class TestSigns:
         assert list(signs.read()) == [1]
         assert state(child.pid) == ""
 
-    def test_half_a_row_is_as_before(self, tmp_path: Path) -> None:
+    def test_half_a_row_is_as_before(self, tmp_path):
         signs = Signs("a", 0, tmp_path)
         signs.write(sign(3, pid=os.getpid()))
         before = dict(signs.read())
@@ -126,7 +126,7 @@ class TestSigns:
         path.write_bytes(path.read_bytes()[:12])
         assert signs.read() == before
 
-    def test_jobs_have_their_launchers_names(self) -> None:
+    def test_jobs_have_their_launchers_names(self):
         assert job_of({"PMIX_NAMESPACE": "prterun-a/b@1", "SLURM_JOB_ID": "3"}) == "prterun-a_b@1"
         assert job_of({"SLURM_JOB_ID": "3", "SLURM_STEP_ID": "0"}) == "3-0"
         assert job_of({"SLURM_JOB_ID": "3"}) == str(os.getppid())
@@ -156,7 +156,7 @@ def watched_ranks(count: int, folder: Path) -> list[Watched]:
     return [Watched(Limits(iteration=30), rank, count, Signs("a", rank, folder)) for rank in range(count)]
 
 
-def test_one_process_is_warned_at_a_tenth_and_ended_at_the_limit(tmp_path: Path, capfd) -> None:
+def test_one_process_is_warned_at_a_tenth_and_ended_at_the_limit(tmp_path, capfd):
     watched = Watched(Limits(iteration=50))
     watched.pulse.folder = tmp_path
     watched.pulse.beat("iteration")
@@ -180,7 +180,7 @@ def test_one_process_is_warned_at_a_tenth_and_ended_at_the_limit(tmp_path: Path,
     assert "test_one_process_is_warned" in capfd.readouterr().err
 
 
-def test_whoever_makes_progress_is_left_alone() -> None:
+def test_whoever_makes_progress_is_left_alone():
     watched = Watched(Limits(evaluation=3))
     with watched.pulse.during("evaluation"):
         for _ in range(50):
@@ -190,21 +190,21 @@ def test_whoever_makes_progress_is_left_alone() -> None:
     assert watched.ended == []
 
 
-def test_outside_of_a_run_nothing_is_watched() -> None:
+def test_outside_of_a_run_nothing_is_watched():
     watched = Watched(Limits(start=3))
     watched.pulse.stop()
     watched.tick(100)
     assert watched.said == watched.ended == []
 
 
-def test_a_person_at_a_debugger_is_left_alone() -> None:
+def test_a_person_at_a_debugger_is_left_alone():
     assert not debugged()
     watched = Watched(Limits(start=3))
     exec(compile("watched.tick(100)", "/usr/lib/python3/pdb.py", "exec"), {"watched": watched})
     assert watched.said == watched.ended == []
 
 
-def test_the_first_rank_speaks_and_the_others_end_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_rank_speaks_and_the_others_end_after_it(tmp_path, monkeypatch):
     ranks = watched_ranks(2, tmp_path)
     for each in ranks:
         each.pulse.ranks = 4, 2
@@ -222,7 +222,7 @@ def test_the_first_rank_speaks_and_the_others_end_after_it(tmp_path: Path, monke
     assert ranks[1].said == []
 
 
-def test_of_many_ranks_eight_are_listed(tmp_path: Path) -> None:
+def test_of_many_ranks_eight_are_listed(tmp_path):
     ranks = watched_ranks(12, tmp_path)
     for each in ranks:
         each.pulse.beat("iteration")
@@ -235,7 +235,7 @@ def test_of_many_ranks_eight_are_listed(tmp_path: Path) -> None:
     assert lines[9] == "... and 4 more ranks of this node"
 
 
-def test_a_silent_first_rank_is_spoken_for(tmp_path: Path) -> None:
+def test_a_silent_first_rank_is_spoken_for(tmp_path):
     ranks = watched_ranks(2, tmp_path)
     for each in ranks:
         each.pulse.beat("iteration")
@@ -245,7 +245,7 @@ def test_a_silent_first_rank_is_spoken_for(tmp_path: Path) -> None:
     assert "in an iteration for 30 s, does not respond" in ranks[1].said[-1]
 
 
-def test_ranks_that_have_not_come_are_named(tmp_path: Path) -> None:
+def test_ranks_that_have_not_come_are_named(tmp_path):
     watched = Watched(Limits(start=10), 1, 3, Signs("a", 1, tmp_path))
     watched.pulse.waiting = "the start of MPI"
     watched.tick(11)
@@ -257,7 +257,7 @@ def test_ranks_that_have_not_come_are_named(tmp_path: Path) -> None:
     assert "--resume" not in watched.said[-1]
 
 
-def test_a_rank_that_has_ended_without_a_word_ends_the_others(tmp_path: Path) -> None:
+def test_a_rank_that_has_ended_without_a_word_ends_the_others(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     lost = Signs("a", 1, tmp_path)
     lost.write(sign(pid=child.pid))
@@ -272,7 +272,7 @@ def test_a_rank_that_has_ended_without_a_word_ends_the_others(tmp_path: Path) ->
     assert watched.said == [said]
 
 
-def test_a_rank_that_has_left_in_order_ends_nobody(tmp_path: Path) -> None:
+def test_a_rank_that_has_left_in_order_ends_nobody(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     left = Signs("a", 1, tmp_path)
     left.write(sign(pid=child.pid))

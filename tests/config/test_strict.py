@@ -13,7 +13,7 @@ from mpibow.config.overrides import override
 from mpibow.config.strict import Rest, build, check_options, plain
 from mpibow.config.yaml_text import parse, read, write
 from mpibow.errors import ConfigError
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ class Shapes:
 
 
 def refused(*args, kind: type = Things, **mapping) -> str:
-    with pytest.raises(ConfigError) as caught:
-        build(kind, args[0] if args else mapping)
-    return str(caught.value)
+    return refusal_of(build, kind, args[0] if args else mapping, error=ConfigError)
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from mpibow.convert.arrays import keys, stored
 from mpibow.errors import RecordError
+from tests.refusals import refusal_of
 
 ARRAY = np.random.default_rng(6).normal(size=(5, 3, 2))
 WHOLE = "is not a complete NumPy file"
 
 
 def refusal(path: Path, key: str = "") -> str:
-    with pytest.raises(RecordError) as caught:
-        list(stored(path, key).rows())
-    return str(caught.value)
+    return refusal_of(lambda: list(stored(path, key).rows()))
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<f4", ">f8", "f2", "i8", "?"])

@@ -18,7 +18,7 @@ from tests.convert.examples import crc, example
 from tests.data.photos import encode
 from tests.data.sets import flip
 from tests.datasets.scripts import script, stored
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 RANDOM = np.random.default_rng(5)
 LABELS = [2, 0, 1, 1, 0, 2, 0, 0, 1, 2, 2]
@@ -176,7 +176,5 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     with refuses(f"{tmp_path}/x: cannot be written: no space left on device", RecordError):
         export.to_folder(data, tmp_path / "x")
     monkeypatch.setattr(aside.os, "fsync", full)
-    with pytest.raises(RecordError) as caught:
-        export.to_tfrecord(data, tmp_path / "x")
-    assert str(caught.value).endswith("cannot be written: no space left on device")
+    assert refusal_of(export.to_tfrecord, data, tmp_path / "x").endswith("cannot be written: no space left on device")
     assert os.listdir(tmp_path) == ["set"]

@@ -11,7 +11,7 @@ from PIL import Image
 from mpibow.convert.recode import ImageHeader, ToArray, ToEncoded, header, kind_of, png
 from mpibow.errors import RecordError
 from tests.data.photos import encode as file
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 RANDOM = np.random.default_rng(3)
 SMOOTH = np.add.outer(np.arange(20) * 6, np.arange(30) * 4)[..., None] + np.array([0, 10, 20])
@@ -29,9 +29,7 @@ def kinds(data: bytes) -> tuple[str, str]:
 
 
 def refusal(data: bytes, make: ToEncoded | ToArray = ToEncoded("jpeg")) -> str:  # noqa: B008
-    with pytest.raises(RecordError) as caught:
-        make(data)
-    return str(caught.value)
+    return refusal_of(make, data)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mpibow.convert.synsets import KNOWN, synsets, validation_labels
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 LIST = ROOT.parent / "shared" / "data" / "imagenet-sample" / "synsets.txt"
 A, B, C = "n00000001", "n00000002", "n00000003"
@@ -23,9 +23,7 @@ def write(path: Path, text: str) -> Path:
 
 def refusal(path: Path, text: str, listed: list[str] | None = None) -> str:
     path.write_text(text)
-    with pytest.raises(RecordError) as caught:
-        validation_labels(path, IMAGES, listed)
-    return str(caught.value)
+    return refusal_of(validation_labels, path, IMAGES, listed)
 
 
 @pytest.mark.skipif(
@@ -103,9 +101,7 @@ def test_labels_that_do_not_fit(tmp_path):
     )
     assert validation_labels(path, IMAGES, [B, A, C]) == [B, A, C, B]
     path.write_bytes(b"\xff")
-    with pytest.raises(RecordError) as caught:
-        validation_labels(path, IMAGES)
-    assert str(caught.value).startswith(f"{path}: line 1: byte 0xff is not text in UTF-8")
+    assert refusal_of(validation_labels, path, IMAGES).startswith(f"{path}: line 1: byte 0xff is not text in UTF-8")
     path.unlink()
     with refuses(f"{path}: cannot be read: no such file or directory", RecordError):
         synsets(path)

@@ -13,7 +13,7 @@ from mpibow.convert import tfrecord
 from mpibow.convert.tfrecord import FilePiece, masked, pieces, records, write_tfrecord
 from mpibow.errors import RecordError
 from tests.convert.examples import crc, frame, write, write_index
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 DATA = [b"first", b"", b"the third one"]
 WHOLE = b"".join(map(frame, DATA))
@@ -35,9 +35,7 @@ def read_all(path: Path, index: Path | None = None, size: int = tfrecord.PIECE) 
 
 
 def refusal(path: Path, index: Path | None = None) -> str:
-    with pytest.raises(RecordError) as caught:
-        read_all(path, index, 1)
-    return str(caught.value)
+    return refusal_of(read_all, path, index, 1)
 
 
 def test_masked_checksums_by_hand():

@@ -41,6 +41,13 @@ class Converter:
         assert error.startswith("error: ")
         return error.removeprefix("error: ").removesuffix("\n")
 
+    def of(self, source: Path, *words: object) -> int:
+        """The output of a source lies beside it."""
+        return self(source.parent, "--source", source, *words)
+
+    def refusal_of(self, source: Path, capsys: pytest.CaptureFixture[str], *words: object) -> str:
+        return self.refusal(source.parent, capsys, "--source", source, *words)
+
 
 def stored(data: RecordSet) -> list[tuple[bytes, int]]:
     """All images and labels of a data set."""
@@ -49,6 +56,10 @@ def stored(data: RecordSet) -> list[tuple[bytes, int]]:
 
 def records(path: Path) -> list[tuple[bytes, int]]:
     return stored(open_records(path))
+
+
+def records_of(source: Path, part: str = "train") -> list[tuple[bytes, int]]:
+    return records(source.parent / "output" / part)
 
 
 def write(folder: Path, files: dict[str, bytes]) -> Path:

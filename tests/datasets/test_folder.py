@@ -14,25 +14,14 @@ from mpibow.data.sample_settings import Image as Size
 from tests.data import photos
 from tests.datasets.scripts import Converter, script, write
 from tests.datasets.scripts import flat as image
-from tests.datasets.scripts import records as all_records
+from tests.datasets.scripts import records_of as records
 
 folder = script("folder")
 convert = Converter(folder, ("--workers", "1"))
+run, refusal = convert.of, convert.refusal_of
 
 
 SMALL = {f"{name}/{n}.jpg": image(20 * n + i) for i, name in enumerate(("cat", "dog")) for n in range(3)}
-
-
-def run(source: Path, *words: str) -> int:
-    return convert(source.parent, "--source", source, *words)
-
-
-def refusal(source: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    return convert.refusal(source.parent, capsys, "--source", source, *words)
-
-
-def records(source: Path, part: str = "train") -> list[tuple[bytes, int]]:
-    return all_records(source.parent / "output" / part)
 
 
 def opened(source: Path, part: str = "train") -> RecordSet:

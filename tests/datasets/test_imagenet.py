@@ -18,11 +18,12 @@ from tests.convert.examples import write as write_tfrecord
 from tests.data.photos import encode
 from tests.datasets.scripts import ROOT, Converter, script
 from tests.datasets.scripts import flat as image
-from tests.datasets.scripts import records as all_records
+from tests.datasets.scripts import records_of as records
 from tests.datasets.scripts import write as files
 
 imagenet = script("imagenet")
 convert = Converter(imagenet, ("--workers", "1"))
+run, refusal = convert.of, convert.refusal_of
 SAMPLE = ROOT.parent / "shared" / "data" / "imagenet-sample"
 A, B, C = "n00000001", "n00000005", "n00000007"
 KNOWN = "imagenet_2012_validation_synset_labels.txt"
@@ -100,18 +101,6 @@ def examples(path: Path, synsets: bool = True, folders: bool = False) -> Path:
             write_tfrecord(path / part / name if folders else path / name, *half)
             write_index(path / "index" / f"{name}.idx", *half)
     return path
-
-
-def run(source: Path, *words: str) -> int:
-    return convert(source.parent, "--source", source, *words)
-
-
-def refusal(source: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    return convert.refusal(source.parent, capsys, "--source", source, *words)
-
-
-def records(source: Path, part: str = "train") -> list[tuple[bytes, int]]:
-    return all_records(source.parent / "output" / part)
 
 
 FORMS_ = {

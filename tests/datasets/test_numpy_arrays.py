@@ -10,6 +10,7 @@ import pytest
 from mpibow.data.recordset import open_records
 from tests.data.sets import read
 from tests.datasets.scripts import Converter, script, stored
+from tests.refusals import exits
 
 convert = Converter(script("numpy_arrays"))
 refusal = convert.refusal
@@ -284,9 +285,8 @@ def test_train_and_test_are_alike(tmp_path, capsys):
     ],
 )
 def test_arguments(tmp_path, capsys, words: tuple[str, ...], message: str):
-    with pytest.raises(SystemExit) as caught:
+    with exits(2):
         convert(tmp_path, *words)
-    assert caught.value.code == 2
     assert capsys.readouterr().err.endswith(f"error: {message}\n")
 
 

@@ -14,7 +14,7 @@ import mpibow as mb
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals
 from tests.examples.cases import CASES
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 
 FOLDER = Path(__file__).parents[2] / "examples"
 PRINTED = {  # the least and most that it may print
@@ -114,9 +114,9 @@ if all(printed.values()):  # on rank 0
 @pytest.mark.parametrize("group", range(4))
 def test_on_two_ranks(group: int, tmp_path):
     names = [*PRINTED][group::4]
-    done = mpirun(2, "-c", IN_TURN, *(str(FOLDER / f"{name}.py") for name in names), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
+    printed = json.loads(
+        well(mpirun(2, "-c", IN_TURN, *(str(FOLDER / f"{name}.py") for name in names), cwd=tmp_path)).stdout
+    )
     assert list(printed) == names
     for name, text in printed.items():
         (value,) = re.findall(r"\d+\.\d+(?:e-\d+)?", text)

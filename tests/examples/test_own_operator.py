@@ -6,7 +6,7 @@ import numpy as np
 
 from examples.own_operator import prelu
 from mpibow.testing import check_operator
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 
 PROGRAM = Path(__file__).parents[2] / "examples/own_operator.py"
 
@@ -17,7 +17,6 @@ def test_its_operator():
 
 @needs_mpi
 def test_on_two_ranks(tmp_path):
-    done = mpirun(2, str(PROGRAM), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(mpirun(2, str(PROGRAM), cwd=tmp_path))
     assert float(done.stdout) > 0.8  # chance is 0.1
     assert "NumPy computes prelu, for which" in done.stderr or "computing with NumPy" in done.stderr

@@ -3,15 +3,13 @@
 import subprocess
 from pathlib import Path
 
-from tests.launching import ROOT, mpirun, needs_mpi
+from tests.launching import ROOT, mpirun, needs_mpi, well
 
 FOLDER = ROOT / "examples"
 
 
 def on_two_ranks(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    done = mpirun(2, str(FOLDER / f"{name}.py"), *arguments, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done
+    return well(mpirun(2, str(FOLDER / f"{name}.py"), *arguments, cwd=cwd))
 
 
 @needs_mpi

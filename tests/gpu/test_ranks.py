@@ -10,7 +10,7 @@ from mpibow.cuda.exchange.nccl import open_nccl
 from mpibow.run.checkpoint import read_arrays
 from tests.gpu import opened
 from tests.gpu.transports import check
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 from tests.run import tiny
 from tests.run.processes import write_run
 
@@ -25,8 +25,7 @@ def trained(folder: Path, ranks: int, **settings) -> dict:
     folder.mkdir()
     told = {"stop": {"epochs": None, "iterations": ITERATIONS}, "checkpoint": {"every": f"{ITERATIONS} iterations"}}
     write_run(folder, **opened.on_gpu(precision="float32", **told, **settings))
-    done = mpirun(ranks, "-m", "mpibow.train", "run.yaml", cwd=folder, timeout=120)
-    assert done.returncode == 0, done.stderr
+    well(mpirun(ranks, "-m", "mpibow.train", "run.yaml", cwd=folder, timeout=120))
     return read_arrays(folder / f"runs/run/checkpoints/iteration-{ITERATIONS:010d}", "centre")
 
 
@@ -38,8 +37,7 @@ def test_nccl_alone():
 
 
 def ways(share: str, *names: str, ranks: int) -> None:
-    done = mpirun(ranks, "-m", "tests.gpu.transports", share, *names, timeout=200)
-    assert done.returncode == 0, done.stderr
+    done = well(mpirun(ranks, "-m", "tests.gpu.transports", share, *names, timeout=200))
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [*names]
 
 

@@ -92,10 +92,9 @@ def test_evaluation_and_a_frozen_norm_take_the_running_statistics_and_leave_them
 
 def test_one_value_a_channel_cannot_be_trained_on():
     op = ops.BatchNorm(1e-5, 0.1)
-    with pytest.raises(ShapeError) as caught:
-        KERNEL.buffers(op, Shapes(((1, 3),), (1, 3), training=True))
     expected = "training needs more than one value a channel, the variance of one is 0: use a larger batch"
-    assert str(caught.value) == expected
+    with refuses(expected, ShapeError):
+        KERNEL.buffers(op, Shapes(((1, 3),), (1, 3), training=True))
     KERNEL.buffers(op, Shapes(((1, 3),), (1, 3), training=False))
     graph = Graph()
     x = graph.input("x", (1, 3))
@@ -183,8 +182,7 @@ def test_few_values_a_channel_are_warned_of(here: Path, capsys):
 @pytest.mark.parametrize("given", [{"sync": "node"}, {"sync": "rank", "frozen": True}])
 def test_what_cannot_be_synced(given: dict):
     x = Graph().input("x", (2, 3))
-    with pytest.raises(ShapeError) as caught:
-        mb.batch_norm(x, **given)
     rule = "a frozen norm has nothing to sync" if "frozen" in given else "sync must be 'learner' or 'rank'"
     frozen = given.get("frozen", False)
-    assert str(caught.value) == f"batch_norm of x: {rule}, got frozen={frozen} and sync={given['sync']!r}"
+    with refuses(f"batch_norm of x: {rule}, got frozen={frozen} and sync={given['sync']!r}", ShapeError):
+        mb.batch_norm(x, **given)

@@ -9,6 +9,7 @@ import pytest
 
 from mpibow.data.recordset import open_records, write_records
 from tests.launch.test_scripts import JOBS, LAUNCH, LAUNCHER, ROOT, Site
+from tests.launching import well
 
 STAGE = LAUNCH / "stage.sh"
 PATH = f"{ROOT}/.venv/bin:{os.environ['PATH']}"
@@ -34,9 +35,7 @@ def data(tmp_path) -> Path:
 
 def test_a_copy_is_the_same_and_is_removed(data: Path, tmp_path):
     target = tmp_path / "scratch/mpibow-77"
-    done = stage("copy", data, target)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(f"{data} is copied to {target} and verified\n")
+    assert well(stage("copy", data, target)).stdout.endswith(f"{data} is copied to {target} and verified\n")
     files = [path.relative_to(data) for path in data.rglob("*") if path.is_file()]
     assert [path for path in files if (target / path).read_bytes() != (data / path).read_bytes()] == []
     assert open_records(target / "train").count == 20

@@ -126,7 +126,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("update", VARIANTS.values(), ids=VARIANTS.keys())
-def test_matrices_take_the_papers_step_and_all_else_the_fallback(flat: FlatKernels, update: Muon) -> None:
+def test_matrices_take_the_papers_step_and_all_else_the_fallback(flat: FlatKernels, update: Muon):
     w, gradients, rates = problem()
     start, named = w.copy(), [[LAYOUT.unpacked(row) for row in g] for g in gradients]
     found = trained(update, flat, gradients, w, rates)
@@ -152,7 +152,7 @@ def test_matrices_take_the_papers_step_and_all_else_the_fallback(flat: FlatKerne
     )
 
 
-def test_any_share_of_the_work_makes_the_same_bits(flat: FlatKernels) -> None:
+def test_any_share_of_the_work_makes_the_same_bits(flat: FlatKernels):
     """Also of a thread that finds all matrices taken."""
     w, gradients, _ = problem("float32", k=3)
     momenta, found = np.zeros_like(w), []
@@ -165,7 +165,7 @@ def test_any_share_of_the_work_makes_the_same_bits(flat: FlatKernels) -> None:
     assert found[0] == found[1]
 
 
-def test_hidden_matrices_take_part_the_costliest_first() -> None:
+def test_hidden_matrices_take_part_the_costliest_first():
     assert [span.name for span in MATRICES.spans] == ["conv", "tall", "wide"]
     assert described(MATRICES, MUON) == (
         "muon: 3 of 7 matrices get orthogonal steps, 1.1e-05 GFLOP an update and learner, 0.219 x a batch's "
@@ -180,7 +180,7 @@ def test_hidden_matrices_take_part_the_costliest_first() -> None:
     assert described(matrices_of(MUON, LAYOUT, PRODUCTS), Sgd()) == ""
 
 
-def test_the_states_are_the_momenta_and_the_fallbacks() -> None:
+def test_the_states_are_the_momenta_and_the_fallbacks():
     assert MUON.states == ("matrix_momenta", "exp_avg", "exp_avg_sq")
     assert Muon(fallback=Sgd(momentum=0.9)).states == ("matrix_momenta", "momenta")
     assert MUON.counts

@@ -38,7 +38,7 @@ def slot_of(batch: int, seed: int = 0) -> Slot:
     return slot
 
 
-def test_result_and_gradient() -> None:
+def test_result_and_gradient():
     learner, _ = learner_of(BUILD(4))
     result = learner.compute(slot_of(4))
     gradient = learner.gradient.copy()
@@ -54,7 +54,7 @@ def test_result_and_gradient() -> None:
     assert result.seconds > 0
 
 
-def test_hits() -> None:
+def test_hits():
     learner, weights = learner_of(BUILD(4))
     learner.plan.plan.layout.views(weights)["dense2.bias"][1] = 100  # always guesses 1
     slot = slot_of(4)
@@ -62,7 +62,7 @@ def test_hits() -> None:
     assert learner.compute(slot).hits == 3.0
 
 
-def test_the_slot_is_copied_before_it_is_released() -> None:
+def test_the_slot_is_copied_before_it_is_released():
     learner, _ = learner_of(BUILD(4))
     expected = learner.compute(slot_of(4))
     slot, released = slot_of(4), []
@@ -78,7 +78,7 @@ def test_the_slot_is_copied_before_it_is_released() -> None:
     assert released == [True]
 
 
-def test_the_slot_is_released_before_the_plan_runs() -> None:
+def test_the_slot_is_released_before_the_plan_runs():
     learner, _ = learner_of(BUILD(4))
     events = []
     slot = slot_of(4)
@@ -90,7 +90,7 @@ def test_the_slot_is_released_before_the_plan_runs() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_is_seen_without_a_warning(value: float) -> None:
+def test_what_is_not_finite_is_seen_without_a_warning(value: float):
     learner, _ = learner_of(BUILD(4))
     slot = slot_of(4)
     slot.arrays["image"][2, 1, 1] = value
@@ -100,7 +100,7 @@ def test_what_is_not_finite_is_seen_without_a_warning(value: float) -> None:
     assert learner.compute(slot_of(4)).finite
 
 
-def test_a_finite_loss_with_a_gradient_that_is_not() -> None:
+def test_a_finite_loss_with_a_gradient_that_is_not():
     learner, _ = learner_of(BUILD(4))
     run = learner.plan.run
 
@@ -114,7 +114,7 @@ def test_a_finite_loss_with_a_gradient_that_is_not() -> None:
     assert not result.finite
 
 
-def test_a_graph_without_accuracy_or_counter() -> None:
+def test_a_graph_without_accuracy_or_counter():
     graph = Graph()
     logits = dense(graph.input("image", (2, 3)), 3)
     graph.output("loss", softmax_cross_entropy(logits, graph.input("label", (2,), "int32")))
@@ -125,7 +125,7 @@ def test_a_graph_without_accuracy_or_counter() -> None:
     assert result.finite
 
 
-def test_dropout_gets_the_slots_counter() -> None:
+def test_dropout_gets_the_slots_counter():
     learner, _ = learner_of(classifier(partial(MODELS["lenet"], classes=3), (1, 28, 28), "uint8")(1))
     slot = image_slot(1, (1, 28, 28))
     slot.arrays["image"][...] = np.random.default_rng(0).integers(0, 256, (1, 1, 28, 28))
@@ -136,14 +136,14 @@ def test_dropout_gets_the_slots_counter() -> None:
     assert losses[0] == losses[2] != losses[1]
 
 
-def test_a_norm_that_no_gradient_has_clips_none() -> None:
+def test_a_norm_that_no_gradient_has_clips_none():
     """Its square is beyond what a float holds."""
     gradient = np.array([3.0, 4.0])
     assert clip(gradient, None, 1e300) == 25.0
     assert gradient.tolist() == [3.0, 4.0]
 
 
-def test_clip_by_value_then_by_norm() -> None:
+def test_clip_by_value_then_by_norm():
     gradient = np.array([3.0, -4.0, 0.5, 0.0])
     assert clip(gradient, None, None) == 25.25
     np.testing.assert_array_equal(gradient, [3, -4, 0.5, 0])
@@ -155,7 +155,7 @@ def test_clip_by_value_then_by_norm() -> None:
     np.testing.assert_allclose(gradient, [0.5, -0.5, 0.25, 0])
 
 
-def test_clip_of_a_gradient_that_is_kept_as_factors() -> None:
+def test_clip_of_a_gradient_that_is_kept_as_factors():
     factor = [16, 16 + 64 * 48, 4, 48, 64]
     gradient = np.random.default_rng(0).standard_normal(factor[1] + 32)
     products = whole(gradient, np.array([factor]))
@@ -168,11 +168,11 @@ def test_clip_of_a_gradient_that_is_kept_as_factors() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_clipping_by_norm_does_not_hide_what_is_not_finite(bad: float) -> None:
+def test_clipping_by_norm_does_not_hide_what_is_not_finite(bad: float):
     assert not np.isfinite(clip(np.array([1.0, bad]), None, 1.0))
 
 
-def test_a_learner_clips_its_gradient() -> None:
+def test_a_learner_clips_its_gradient():
     free, _ = learner_of(BUILD(4))
     free.compute(slot_of(4))
     tight, _ = learner_of(BUILD(4))

@@ -67,7 +67,7 @@ def bound(learners: Learners) -> list:
     return list(plan.bound)
 
 
-def test_each_is_bound_once_and_to_its_own_replica() -> None:
+def test_each_is_bound_once_and_to_its_own_replica():
     learners = learners_of()
     assert len(learners.working) == 0
     seen = []
@@ -81,14 +81,14 @@ def test_each_is_bound_once_and_to_its_own_replica() -> None:
                    if row.size)  # fmt: skip
 
 
-def test_who_is_bound_ahead_does_not_work_yet() -> None:
+def test_who_is_bound_ahead_does_not_work_yet():
     learners = learners_of()
     learners.change(1, "")
     learners.bind(3, "")
     assert (len(learners.working), learners.replicas.count, len(bound(learners))) == (1, 1, 3)
 
 
-def test_new_replicas_take_the_statistics_and_others_keep_theirs() -> None:
+def test_new_replicas_take_the_statistics_and_others_keep_theirs():
     learners = learners_of(statistics=2)
     learners.change(1, "")
     learners.replicas.statistics[0] = 1, 2
@@ -99,7 +99,7 @@ def test_new_replicas_take_the_statistics_and_others_keep_theirs() -> None:
 
 
 @pytest.mark.parametrize(("assignment", "second"), [("fixed", 1), ("first_come", 0)])
-def test_tasks(assignment: str, second: int) -> None:
+def test_tasks(assignment: str, second: int):
     """Learner 1 begins first: it takes its own slot, or the next. Gradients are clipped as the settings say."""
     learners, alone = learners_of(assignment=assignment), learners_of()
     learners.change(2, "")
@@ -116,7 +116,7 @@ def test_tasks(assignment: str, second: int) -> None:
         assert np.linalg.norm(learners.replicas.gradients[i]) == pytest.approx(0.01, rel=1e-5)
 
 
-def test_a_host_is_asked_for_what_is_new() -> None:
+def test_a_host_is_asked_for_what_is_new():
     learners, asked = learners_of(), []
 
     def room() -> int:
@@ -132,7 +132,7 @@ def test_a_host_is_asked_for_what_is_new() -> None:
     assert asked == [0, 0, 2]
 
 
-def test_a_learner_that_can_not_be_bound_leaves_the_others() -> None:
+def test_a_learner_that_can_not_be_bound_leaves_the_others():
     learners = learners_of(most=2)
     assert learners.bind_within(lambda: 1 << 30, 3, "") == "no room"
     learners.change(2, "")
@@ -155,7 +155,7 @@ def on_gpu(**settings) -> Learners:
     return learners_of(gpu=SimpleNamespace(machine=SimpleNamespace(found=SimpleNamespace(gpu="GPU 0"))), **settings)
 
 
-def test_a_gpu_is_asked_before_fused_learners_are_tried() -> None:
+def test_a_gpu_is_asked_before_fused_learners_are_tried():
     """By every rank, whatever this one needs; it says itself when learners on streams do not fit."""
     wide, counts, asked = plan_of(8), [], []
 
@@ -182,7 +182,7 @@ def test_a_gpu_is_asked_before_fused_learners_are_tried() -> None:
     assert (counts, asked) == ([2, 2], [need - 1, need, 0])
 
 
-def test_what_a_gpu_can_not_compute_is_an_error_only_where_it_runs_so_already() -> None:
+def test_what_a_gpu_can_not_compute_is_an_error_only_where_it_runs_so_already():
     learners = on_gpu(kind=Refused)
     learners.error, learners.execution = DeviceError("no kernel"), "fused"
     assert learners.bind_within(lambda: 0, 2, "streams") == "no kernel"

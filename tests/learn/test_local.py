@@ -40,12 +40,12 @@ def told(update) -> list[tuple[int, float, float]]:
     return [(end, g.update.weight_decay, g.lr_scale) for end, g in zip(found.ends.tolist(), groups, strict=True)]
 
 
-def test_biases_do_not_decay() -> None:
+def test_biases_do_not_decay():
     assert told(Sgd(weight_decay=0.1)) == [(80, 0.1, 1.0), (128, 0.0, 1.0)]
     assert told(Sgd()) == [(128, 0.0, 1.0)]
 
 
-def test_the_first_group_that_a_name_matches_is_its_own() -> None:
+def test_the_first_group_that_a_name_matches_is_its_own():
     groups = (
         WeightGroup("conv1.*", lr_scale=2.0),
         WeightGroup("*.bias", weight_decay=0.3),
@@ -56,7 +56,7 @@ def test_the_first_group_that_a_name_matches_is_its_own() -> None:
     ]  # fmt: skip
 
 
-def test_l1_is_as_weight_decay_is() -> None:
+def test_l1_is_as_weight_decay_is():
     update = Sgd(l1=0.1, groups=(WeightGroup("conv2.*", l1=0.3), WeightGroup("head.*", weight_decay=0.2)))
     found = groups_of(update, LAYOUT, 0, LAYOUT.size)
     groups = [found.groups[which] for which in found.which]
@@ -72,7 +72,7 @@ def test_l1_is_as_weight_decay_is() -> None:
     assert local.scalars[0, local.groups].tolist() == [[0.5, g.update.weight_decay, g.update.l1] for g in groups]
 
 
-def test_muons_matrices_are_groups_of_their_own() -> None:
+def test_muons_matrices_are_groups_of_their_own():
     """The other weights take the fallback, whose weight decay is as for all others."""
     update = Muon(
         weight_decay=0.1, groups=(WeightGroup("conv2.*", lr_scale=2.0), WeightGroup("head.bias", weight_decay=0.3))
@@ -86,7 +86,7 @@ def test_muons_matrices_are_groups_of_their_own() -> None:
     assert [found.groups[which].lr_scale for which in found.which] == [1.0, 2.0, 1.0, 1.0, 2.0, 1.0]
 
 
-def test_every_replica_has_scalars_of_its_own_count() -> None:
+def test_every_replica_has_scalars_of_its_own_count():
     update = Adam(weight_decay=0.1, groups=(WeightGroup("head.*", lr_scale=10.0),))
     replicas = Replicas(4, LAYOUT.size, "float64", flat=flat, states=update.states, counts=True)
     replicas.resize(3)
@@ -100,7 +100,7 @@ def test_every_replica_has_scalars_of_its_own_count() -> None:
     assert local.times(3.0).scalars[0, 0, 0] == pytest.approx(3 * local.scalars[0, 0, 0])
 
 
-def test_a_pattern_must_match() -> None:
+def test_a_pattern_must_match():
     check_groups((WeightGroup("conv?.*"), WeightGroup("*.bias")), NAMES)
     with refuses(
         "update.groups[1].match: must match a weight's name, got 'conv9.*'; there are "
@@ -110,7 +110,7 @@ def test_a_pattern_must_match() -> None:
         check_groups((WeightGroup("conv1.*"), WeightGroup("conv9.*")), [*NAMES, "norm.weight"])
 
 
-def test_frozen_weights_have_no_settings() -> None:
+def test_frozen_weights_have_no_settings():
     with pytest.raises(
         ConfigError, match=r"^freeze: frozen weights take no step; leave out lr_scale, weight_decay, l1 and update$"
     ):

@@ -13,7 +13,7 @@ def filled(capacity: int = 4, count: int = 3) -> Replicas:
     return replicas
 
 
-def test_a_new_block_is_empty_and_zero() -> None:
+def test_a_new_block_is_empty_and_zero():
     replicas = Replicas(4, 5, "float64", states=("momenta",))
     assert (replicas.count, replicas.capacity, replicas.weights.shape) == (0, 4, (0, 5))
     replicas.resize(4)
@@ -23,7 +23,7 @@ def test_a_new_block_is_empty_and_zero() -> None:
         assert not rows.any()
 
 
-def test_a_row_is_what_a_plan_is_bound_to() -> None:
+def test_a_row_is_what_a_plan_is_bound_to():
     replicas = filled()
     weights, gradients, _ = replicas.row(1)
     weights[0], gradients[1] = -1, -2
@@ -31,7 +31,7 @@ def test_a_row_is_what_a_plan_is_bound_to() -> None:
     assert replicas.gradients[1].tolist() == [31, -2, 31, 31, 31]
 
 
-def test_addresses_outlive_resizing() -> None:
+def test_addresses_outlive_resizing():
     replicas = filled(4, 1)
     rows = [replicas.row(i) for i in range(4)]
     for count in (3, 1, 4, 2):
@@ -48,7 +48,7 @@ def test_addresses_outlive_resizing() -> None:
             assert np.shares_memory(replicas.gradients[i], rows[i][1])
 
 
-def test_growing_keeps_what_is_there_and_starts_momenta_at_0() -> None:
+def test_growing_keeps_what_is_there_and_starts_momenta_at_0():
     replicas = filled(4, 3)
     replicas.resize(1)
     replicas.resize(4)
@@ -56,7 +56,7 @@ def test_growing_keeps_what_is_there_and_starts_momenta_at_0() -> None:
     assert replicas.states["momenta"][:, 0].tolist() == [20, 0, 0, 0]  # those of dropped learners are forgotten
 
 
-def test_reseed_touches_one_learner() -> None:
+def test_reseed_touches_one_learner():
     replicas = filled()
     replicas.reseed(1, np.full(5, 7.0, np.float32))
     assert replicas.weights[:, 0].tolist() == [10, 7, 12]
@@ -68,7 +68,7 @@ def counted(replicas: Replicas) -> list[tuple[int, int]]:
     return list(zip(replicas.updates[:, 0].tolist(), replicas.seen[:, 0].tolist(), strict=True))
 
 
-def test_updates_are_counted_of_every_learner() -> None:
+def test_updates_are_counted_of_every_learner():
     replicas = filled()
     replicas.updates[:, 0], replicas.seen[:, 0] = (5, 6, 7), (40, 48, 56)
     replicas.reseed(1, np.zeros(5, np.float32))

@@ -20,7 +20,7 @@ def scheduler() -> Iterator[Scheduler]:
     made.close()
 
 
-def test_results_are_in_the_order_of_the_tasks(scheduler: Scheduler) -> None:
+def test_results_are_in_the_order_of_the_tasks(scheduler: Scheduler):
     def task(i: int) -> int:
         time.sleep(0.01 * (3 - i))  # the last one ends first
         return 10 * i
@@ -28,12 +28,12 @@ def test_results_are_in_the_order_of_the_tasks(scheduler: Scheduler) -> None:
     assert scheduler.run([lambda i=i: task(i) for i in range(4)]) == [0, 10, 20, 30]
 
 
-def test_tasks_run_at_the_same_time(scheduler: Scheduler) -> None:
+def test_tasks_run_at_the_same_time(scheduler: Scheduler):
     meeting = threading.Barrier(4, timeout=720)  # nobody passes until all four are there
     assert sorted(scheduler.run([meeting.wait] * 4)) == [0, 1, 2, 3]
 
 
-def test_task_i_always_runs_on_thread_i(scheduler: Scheduler) -> None:
+def test_task_i_always_runs_on_thread_i(scheduler: Scheduler):
     names = [scheduler.run([lambda: threading.current_thread().name] * n) for n in (3, 1, 2, 4, 3)]
     own = threading.current_thread().name
     assert names == [[own, *(f"learner {i}" for i in range(1, n))] for n in (3, 1, 2, 4, 3)]
@@ -43,7 +43,7 @@ def test_task_i_always_runs_on_thread_i(scheduler: Scheduler) -> None:
     assert len(set(before)) == 4
 
 
-def test_nothing_to_do(scheduler: Scheduler) -> None:
+def test_nothing_to_do(scheduler: Scheduler):
     assert scheduler.run([]) == []
 
 
@@ -52,7 +52,7 @@ class Stop(BaseException):
 
 
 @pytest.mark.parametrize("kind", [ValueError, Stop])
-def test_the_first_tasks_error_is_raised_after_all_are_done(scheduler: Scheduler, kind: type[BaseException]) -> None:
+def test_the_first_tasks_error_is_raised_after_all_are_done(scheduler: Scheduler, kind: type[BaseException]):
     done = []
 
     def fail(i: int, seconds: float) -> None:
@@ -65,14 +65,14 @@ def test_the_first_tasks_error_is_raised_after_all_are_done(scheduler: Scheduler
     assert sorted(done) == [0, 1, 2]
 
 
-def test_it_goes_on_after_an_error(scheduler: Scheduler) -> None:
+def test_it_goes_on_after_an_error(scheduler: Scheduler):
     for tasks in ([lambda: 1, lambda: 1 // 0], [lambda: 1 // 0, lambda: 1]):
         with pytest.raises(ZeroDivisionError):
             scheduler.run(tasks)
     assert scheduler.run([lambda: 2, lambda: 3]) == [2, 3]
 
 
-def test_close_ends_the_threads() -> None:
+def test_close_ends_the_threads():
     scheduler = Scheduler()
     _, *threads = scheduler.run([threading.current_thread] * 3)
     assert all(thread.is_alive() for thread in threads)
@@ -81,7 +81,7 @@ def test_close_ends_the_threads() -> None:
     scheduler.close()
 
 
-def test_a_closed_one_may_be_used_again() -> None:
+def test_a_closed_one_may_be_used_again():
     scheduler = Scheduler()
     scheduler.run([int] * 2)
     scheduler.close()
@@ -89,7 +89,7 @@ def test_a_closed_one_may_be_used_again() -> None:
     scheduler.close()
 
 
-def test_a_thread_that_the_system_refuses(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_the_system_refuses(scheduler: Scheduler, monkeypatch):
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -100,7 +100,7 @@ def test_a_thread_that_the_system_refuses(scheduler: Scheduler, monkeypatch: pyt
     scheduler.close()  # waits for none that never began
 
 
-def test_threads_do_not_keep_the_process_alive(scheduler: Scheduler) -> None:
+def test_threads_do_not_keep_the_process_alive(scheduler: Scheduler):
     _, thread = scheduler.run([threading.current_thread] * 2)
     assert thread.daemon
 
@@ -129,7 +129,7 @@ def learners(meeting: Meeting, count: int) -> list[Callable[[], list]]:
     return [lambda i=i: one(i) for i in range(count)]
 
 
-def test_all_see_the_same_in_the_learners_order(scheduler: Scheduler) -> None:
+def test_all_see_the_same_in_the_learners_order(scheduler: Scheduler):
     meeting = Meeting()
     tasks = learners(meeting, 4)
     for count in (4, 1, 3):  # those that have gone are not waited for
@@ -140,7 +140,7 @@ def test_all_see_the_same_in_the_learners_order(scheduler: Scheduler) -> None:
                 assert second == [[n + count]] * count
 
 
-def test_one_that_stops_stops_all_with_its_error(scheduler: Scheduler) -> None:
+def test_one_that_stops_stops_all_with_its_error(scheduler: Scheduler):
     meeting = Meeting()
     seats = [Seat(meeting, i) for i in range(3)]
     shared = [seat.show("key", np.zeros(1)) for seat in seats]
@@ -162,7 +162,7 @@ def test_one_that_stops_stops_all_with_its_error(scheduler: Scheduler) -> None:
     scheduler.run([lambda i=i: shared[i]() for i in range(3)])
 
 
-def test_alone_there_is_ones_own() -> None:
+def test_alone_there_is_ones_own():
     array = np.zeros(1)
     (found,) = ALONE.show("key", array)()
     assert found is array

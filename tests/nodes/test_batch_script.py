@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.launching import ROOT, run
+from tests.launching import ROOT, run, well
 from tests.nodes.hosts import cluster, needs_nodes
 
 CONFIG = """
@@ -19,7 +19,7 @@ SSH = "HOME=/root USER=root PATH=/usr/bin:/bin"  # the variables that it sets
 
 
 @needs_nodes
-def test_pbs_trains_on_two_nodes(tmp_path: Path) -> None:
+def test_pbs_trains_on_two_nodes(tmp_path):
     config, hosts, agent = (tmp_path / name for name in ("digits.yaml", "hosts", "agent"))
     config.write_text(f"{CONFIG}out: {tmp_path}")
     with cluster(2, "1gbit") as nodes:
@@ -29,6 +29,5 @@ def test_pbs_trains_on_two_nodes(tmp_path: Path) -> None:
         job = {"PBS_JOBID": "77.head", "PBS_O_WORKDIR": str(ROOT), "PBS_NODEFILE": str(hosts), "config": str(config)}
         site = {"PRTE_MCA_plm_ssh_agent": str(agent), "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24"}
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        done = run(nodes.switch.enter("launch/pbs.sh", only_network=True), env={"PATH": path, **job, **site})
-    assert done.returncode == 0, done.stderr
+        done = well(run(nodes.switch.enter("launch/pbs.sh", only_network=True), env={"PATH": path, **job, **site}))
     assert "2 rank(s), learners 1 + 1" in done.stdout + done.stderr

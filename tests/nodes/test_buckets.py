@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.launching import run
+from tests.launching import run, well
 from tests.nodes.hosts import Cluster, cluster, needs_nodes
 
 NET = ["model.name=resnet20", "batch_size=4", "learners=2", "checkpoint.keep=9", "checkpoint.every=20 iterations",
@@ -15,10 +15,8 @@ NET = ["model.name=resnet20", "batch_size=4", "learners=2", "checkpoint.keep=9",
 
 def train(nodes: Cluster, ranks: list[int], out: Path, *settings: str, iterations: int = 40) -> Path:
     """The folder of the run."""
-    done = run(
-        nodes.mpirun(ranks, "-m", "mpibow.train", *NET, f"out={out}", f"stop.iterations={iterations}", *settings)
-    )
-    assert done.returncode == 0, done.stderr
+    command = nodes.mpirun(ranks, "-m", "mpibow.train", *NET, f"out={out}", f"stop.iterations={iterations}", *settings)
+    well(run(command))
     return next(each for each in out.iterdir() if each.is_dir())
 
 
@@ -34,7 +32,7 @@ def same(one: Path, other: Path, iteration: int = 40) -> None:
 
 @needs_nodes
 @pytest.mark.parametrize(("ranks", "rule", "wire"), [([2, 1], "sma", "bf16"), ([1, 1], "ssgd", "float32")])
-def test_buckets_change_no_bit(tmp_path: Path, ranks: list[int], rule: str, wire: str) -> None:
+def test_buckets_change_no_bit(tmp_path, ranks: list[int], rule: str, wire: str):
     settings = (f"rule.name={rule}", f"wire={wire}")
     with cluster(2, "1gbit") as nodes:
         whole = train(nodes, ranks, tmp_path / "whole", *settings, "buckets=1")

@@ -4,7 +4,7 @@ import ast
 import os
 import subprocess
 
-from tests.launching import LIMIT, OPEN_MPI, run
+from tests.launching import LIMIT, OPEN_MPI, run, well
 from tests.nodes.hosts import cluster, needs_nodes
 
 SHOWN = """
@@ -20,8 +20,7 @@ comm.close()
 @needs_nodes
 def test_ranks_of_unequal_nodes():
     with cluster(2, "1gbit") as nodes:
-        done = run(nodes.mpirun([2, 1], "-c", SHOWN))
-    assert done.returncode == 0, done.stderr
+        done = well(run(nodes.mpirun([2, 1], "-c", SHOWN)))
     shown = sorted(ast.literal_eval(done.stdout))
     assert shown == [("node1", 0, 2), ("node1", 1, 2), ("node2", 0, 1)]
 

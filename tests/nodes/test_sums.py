@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from tests.comm.checks import CHECKS
-from tests.launching import run
+from tests.launching import run, well
 from tests.nodes.hosts import cluster, needs_nodes
 
 
@@ -13,8 +13,7 @@ from tests.nodes.hosts import cluster, needs_nodes
 @pytest.mark.parametrize("ranks", [[1, 1], [2, 2], [2, 1], [1, 1, 1, 1], [2, 1, 3]])
 def test_checks(ranks):
     with cluster(len(ranks), "1gbit") as nodes:
-        done = run(nodes.mpirun(ranks, "-m", "tests.nodes.test_sums"))
-    assert done.returncode == 0, done.stderr
+        done = well(run(nodes.mpirun(ranks, "-m", "tests.nodes.test_sums")))
     assert done.stdout == "all checks passed\n"
 
 

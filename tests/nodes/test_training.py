@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.launching import mpirun, run
+from tests.launching import mpirun, run, well
 from tests.nodes.hosts import cluster, needs_nodes
 from tests.run import tiny
 
@@ -39,8 +39,7 @@ def test_two_nodes_train_and_evaluate_as_one(tmp_path):
 def test_learners_auto_on_unequal_nodes(tmp_path):
     auto = ("learners=auto", "tuner.most=2", "stop.iterations=1000", "evaluate.every=100")
     with cluster(2, "1gbit") as nodes:
-        done = run(nodes.mpirun([1, 2], *WORDS, *LONG, *auto, f"out={tmp_path}"))
-    assert done.returncode == 0, done.stderr
+        well(run(nodes.mpirun([1, 2], *WORDS, *LONG, *auto, f"out={tmp_path}")))
     wanted = [entry["wanted"] for entry in entries(tmp_path, "tuner")]
     assert wanted != []
     assert {len(counts) for counts in wanted} == {3}
@@ -50,6 +49,5 @@ def test_learners_auto_on_unequal_nodes(tmp_path):
 def test_a_slow_link_is_reported_once(tmp_path):
     iterations = 800  # of 9,930 weights, 16 ms at this rate; the line comes after ten seconds
     with cluster(2, "20mbit") as nodes:
-        done = run(nodes.mpirun([1, 1], *WORDS, *LONG, f"stop.iterations={iterations}", f"out={tmp_path}"))
-    assert done.returncode == 0, done.stderr
+        well(run(nodes.mpirun([1, 1], *WORDS, *LONG, f"stop.iterations={iterations}", f"out={tmp_path}")))
     assert sum("learners wait for other ranks" in line for line in tiny.log(tmp_path)) == 1

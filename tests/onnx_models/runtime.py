@@ -1,7 +1,5 @@
 """ONNX Runtime and the package onnx; tests are skipped where one is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ The cases are those of the package onnx: its node tests, and its models with dat
 must be constant in a net, such as a convolution's weight, is read with these stored in the file.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """A run that reads a file, trains on 2 ranks of 2 learners and writes a file, scored in another process; the zoo."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -21,7 +19,7 @@ from mpibow.onnx.comparison import evaluated
 from mpibow.onnx.model import model_of
 from mpibow.onnx.reader import net_of
 from tests.examples.cases import CASES
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 from tests.models.test_onednn import CASES as FAMILIES
 from tests.onnx_models.runtime import close, evaluation, onnx, run
 from tests.onnx_models.test_reading import HEAD
@@ -58,10 +56,9 @@ def first_net() -> object:
 
 
 @needs_mpi
-def test_a_file_is_read_trained_on_two_ranks_written_and_scored_by_onnx_runtime(tmp_path: Path) -> None:
+def test_a_file_is_read_trained_on_two_ranks_written_and_scored_by_onnx_runtime(tmp_path):
     onnx.save(first_net(), tmp_path / "net.onnx")
-    trained = mpirun(2, "-m", "tests.onnx_models.train_imported", cwd=tmp_path)
-    assert trained.returncode == 0, trained.stderr
+    trained = well(mpirun(2, "-m", "tests.onnx_models.train_imported", cwd=tmp_path))
     folder = tmp_path / trained.stdout.split()[-1]
     assert main([str(folder), "--to", "onnx", "--output", str(tmp_path / "trained.onnx")]) == 0
     names = {each.name for each in onnx.load(tmp_path / "trained.onnx").graph.initializer}
@@ -74,7 +71,7 @@ def test_a_file_is_read_trained_on_two_ranks_written_and_scored_by_onnx_runtime(
     assert gap < 1e-4
 
 
-def test_scaling_inside_or_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaling_inside_or_beside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     images, labels = tiny.images(30)
     fitted = mb.fit(
@@ -96,9 +93,7 @@ def test_scaling_inside_or_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         fitted.to_onnx("inside.onnx")
 
 
-def test_what_cannot_be_written_is_named_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_named_and_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sine = mb.operator("sine", np.sin, lambda x, y, dy: dy * np.cos(x))
     images, labels = tiny.images(30)
@@ -110,7 +105,7 @@ def test_what_cannot_be_written_is_named_and_nothing_is_written(
     assert not list(tmp_path.glob("net.onnx*"))
 
 
-def test_the_batch_size_is_no_number() -> None:
+def test_the_batch_size_is_no_number():
     """The first two samples are two of any batch; as many columns as there are samples cannot be written."""
 
     def of(net: Callable[[mb.Tensor], mb.Tensor]) -> Callable[[int], Graph]:
@@ -151,7 +146,7 @@ def written_and_read(make: Callable[[int], Graph], inputs: Mapping[str, Array]) 
 
 
 @pytest.mark.parametrize(("name", "shape", "options"), FAMILIES, ids=str)
-def test_the_zoo(name: str, shape: tuple[int, ...], options: dict) -> None:
+def test_the_zoo(name: str, shape: tuple[int, ...], options: dict):
     def make(batch: int) -> Graph:
         graph = Graph()
         graph.output("logits", MODELS[name](graph.input("image", (batch, *shape)), 7, **options))
@@ -161,7 +156,7 @@ def test_the_zoo(name: str, shape: tuple[int, ...], options: dict) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nets_of_examples(name: str) -> None:
+def test_nets_of_examples(name: str):
     case = CASES[name]
     read = read_by(case.build(1, False), [*predictions(case.build(1, False)).values()])
     written_and_read(

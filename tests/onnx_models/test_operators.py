@@ -1,7 +1,5 @@
 """Every operator is written to ONNX, where ONNX Runtime computes the same numbers; or it is refused by its name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -28,7 +26,7 @@ WRITTEN = [
 ]
 
 
-def test_every_operator_is_written_or_known_to_be_refused() -> None:
+def test_every_operator_is_written_or_known_to_be_refused():
     assert {op for op in CHECKED if op not in WRITERS and op.kind not in PLANS} == REFUSED
 
 
@@ -44,7 +42,7 @@ def graph_of(case: Case) -> Graph:
 
 
 @pytest.mark.parametrize("case", WRITTEN, ids=name)
-def test_operator(case: Case) -> None:
+def test_operator(case: Case):
     graph, generator = graph_of(case), np.random.default_rng(0)
     plan, *held = evaluation(graph)
     weights, statistics = (generator.uniform(0.5, 1.5, each.shape) for each in held)
@@ -62,7 +60,7 @@ def test_operator(case: Case) -> None:
     close(run(model.SerializeToString(), inputs), bound.outputs)
 
 
-def test_an_even_local_response_norm_is_refused() -> None:
+def test_an_even_local_response_norm_is_refused():
     (even,) = (case for case in CASES if isinstance(case.op, ops.LocalResponseNorm) and not case.op.size % 2)
     with pytest.raises(ConfigError, match="to_onnx: node: local_response_norm: size must be odd in ONNX, got"):
         model_of(lambda batch: graph_of(even), {})

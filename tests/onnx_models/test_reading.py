@@ -1,11 +1,8 @@
 """Models as ONNX files have them: weights by name, training forms, any batch size; or refused with all names."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,7 +62,7 @@ def graph_of(net: OnnxNet, batch: int = 2) -> Graph:
     return inputs[0].graph
 
 
-def test_a_file_has_the_same_outputs_for_any_batch_size_and_layers_in_their_training_forms(tmp_path: Path) -> None:
+def test_a_file_has_the_same_outputs_for_any_batch_size_and_layers_in_their_training_forms(tmp_path):
     model = model_of(IMAGES, OF_IMAGES)
     onnx.save(model, tmp_path / "net.onnx")
     net = mb.from_onnx(tmp_path / "net.onnx")
@@ -79,7 +76,7 @@ def test_a_file_has_the_same_outputs_for_any_batch_size_and_layers_in_their_trai
     assert {node.full(key) for node in nodes.values() for key in (*node.weights, *node.statistics)} == set(OF_IMAGES)
 
 
-def test_a_batch_size_that_is_written_into_the_file_is_any() -> None:
+def test_a_batch_size_that_is_written_into_the_file_is_any():
     text = """(float[1,2,3] x) => (float[1,12] y) {
         sizes = Constant<value_ints=[1,2,6]>()
         wide = Resize(x, , , sizes)
@@ -91,7 +88,7 @@ def test_a_batch_size_that_is_written_into_the_file_is_any() -> None:
     close(evaluated(net, inputs), {"output": inputs["x"].repeat(2, 2).reshape(3, 12)})
 
 
-def test_operators_that_mpibow_lacks_are_named_all_at_once() -> None:
+def test_operators_that_mpibow_lacks_are_named_all_at_once():
     text = """(float[N,4] x) => (float[N,4] y) {
         [first] a = Det(x)
         b = NonZero(x)
@@ -103,7 +100,7 @@ def test_operators_that_mpibow_lacks_are_named_all_at_once() -> None:
     assert "NonZero in node of b\n  ai.onnx.ml.Scaler in node of c" in str(error.value)
 
 
-def test_what_depends_on_no_input_is_computed_by_the_package_whatever_its_operator() -> None:
+def test_what_depends_on_no_input_is_computed_by_the_package_whatever_its_operator():
     text = """(float[N,4] x) => (float[N,4] y) {
         table = Constant<value_floats=[0.0, 1.0, 0.0, 2.0]>()
         places = NonZero(table)
@@ -117,7 +114,7 @@ def test_what_depends_on_no_input_is_computed_by_the_package_whatever_its_operat
     close(evaluated(net, inputs), {"output": inputs["x"][:, [1, 3, 1, 3]]})
 
 
-def test_outputs_within_the_model_and_initialisers_that_are_not_trained() -> None:
+def test_outputs_within_the_model_and_initialisers_that_are_not_trained():
     text = "(float[N,2] x) => (float[N,3] y) { a = MatMul(x, w) b = Add(a, mean) y = Softmax(b) }"
     model = model_of(text, {"w": (2, 3), "mean": (1, 3)})
     net = net_of(model, "net", ["b"], ["mea?"])
@@ -129,7 +126,7 @@ def test_outputs_within_the_model_and_initialisers_that_are_not_trained() -> Non
         net_of(model, "net", ["nothing"])
 
 
-def test_extents_that_the_model_leaves_open() -> None:
+def test_extents_that_the_model_leaves_open():
     model = model_of("(float[N,C,L] x) => (float[N,C,L] y) { y = Relu(x) }")
     with pytest.raises(ConfigError, match=r"the input x of net is \(n, C, L\).*shapes="):
         net_of(model, "net")
@@ -138,7 +135,7 @@ def test_extents_that_the_model_leaves_open() -> None:
         net(Graph().input("z", (4, 2, 2)))
 
 
-def test_a_row_of_a_table_by_numbers_of_the_data() -> None:
+def test_a_row_of_a_table_by_numbers_of_the_data():
     net = net_of(model_of("(int64[N,3] i) => (float[N,3,2] y) { y = Gather(t, i) }", {"t": (5, 2)}), "net")
     inputs = {"i": np.array([[0, 4, -3], [1, -5, 3]])}
     close(evaluated(net, inputs), {"output": net.weights["t"][inputs["i"]]})
@@ -146,7 +143,7 @@ def test_a_row_of_a_table_by_numbers_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("opset", [9, 13, 23])
-def test_opsets(opset: int) -> None:
+def test_opsets(opset: int):
     net = net_of(model_of("(float[N,4] x) => (float[N,4] y) { y = Softmax<axis=1>(x) }", opset=opset), "net")
     inputs = sample(net, 2)
     e = np.exp(inputs["x"])
@@ -160,13 +157,13 @@ def test_opsets(opset: int) -> None:
         (1, "net: is of opset 1, which the package onnx does not convert to 13: "),
     ],
 )
-def test_opsets_that_are_not_read(opset: int, rule: str) -> None:
+def test_opsets_that_are_not_read(opset: int, rule: str):
     model = model_of("(float[N,4] x) => (float[N,4] y) { y = Pad(x) }", opset=opset)
     with pytest.raises(ConfigError, match=rule):
         net_of(model, "net")
 
 
-def test_a_net_that_computes_something_else_is_refused() -> None:
+def test_a_net_that_computes_something_else_is_refused():
     model = model_of(IMAGES, OF_IMAGES)
     net = net_of(model, "net")
     assert compare(onnx, model, net) == ""
@@ -175,13 +172,13 @@ def test_a_net_that_computes_something_else_is_refused() -> None:
         compare(onnx, model, other)
 
 
-def test_a_damaged_file(tmp_path: Path) -> None:
+def test_a_damaged_file(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"no model")
     with pytest.raises(ConfigError, match=r"net\.onnx: cannot be read"):
         mb.from_onnx(tmp_path / "net.onnx")
 
 
-def test_without_the_package_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)  # as where it is not installed
     with pytest.raises(ConfigError, match=r"onnx is not installed.*pip install 'mpibow\[onnx\]'"):
         mb.from_onnx("net.onnx")

@@ -1,7 +1,5 @@
 """A part of ONNX's own test cases: none is wrong; and the page lists every operator that is read."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 
@@ -18,14 +16,14 @@ LEAST = {"pytorch-converted": 75, "pytorch-operator": 29, "light": 1}  # of 82, 
 
 @pytest.mark.parametrize("kind", LEAST)
 @pytest.mark.parametrize("kernels", ["numpy", "onednn"])
-def test_cases_pass_or_are_refused(kind: str, kernels: str) -> None:
+def test_cases_pass_or_are_refused(kind: str, kernels: str):
     parts = ["squeezenet"] if kind == "light" else []
     found = {case.name: outcome(case, find_kernels(kernels, "auto", None)[0]) for case in cases([kind], parts)}
     assert not [f"{name}: {each.text}" for name, each in found.items() if each.kind == "wrong"]
     assert Counter(each.kind for each in found.values())["passed"] >= LEAST[kind]
 
 
-def test_the_page_lists_every_operator() -> None:
+def test_the_page_lists_every_operator():
     page = (ROOT / "docs/onnx.md").read_text()
     table = page.split("| group | operators |\n| --- | --- |\n")[1].split("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", table)) == set(TRANSLATIONS)

@@ -1,7 +1,5 @@
 """Reads net.onnx, trains it on two learners a rank, and prints the run directory: python -m ...train_imported RANKS."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import mpibow as mb

@@ -1,7 +1,5 @@
 """The range test of learning rates: its formulas by hand, and what it finds for nets whose limits are known."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from mpibow import train
 from mpibow.comm import Single
 from mpibow.errors import ConfigError
 from mpibow.probe.rates import Rising, diverged_at, find_rate, judged, least_at, range_test, smoothed, steepest_at
-from tests.refusals import refuses
+from tests.refusals import exits, refuses
 from tests.run import tiny
 from tests.run.processes import write_run
 
@@ -108,9 +106,8 @@ def test_the_command_prints_a_table_and_draws(here: Path, capsys):
     pytest.importorskip("matplotlib")
     write_run(here)
     before = {path.name for path in here.iterdir()}
-    with pytest.raises(SystemExit) as end:
+    with exits(0):
         train.main(["run.yaml", "device=numpy", "--find-lr", "--find-lr-rates", "1e-5:100"])
-    assert end.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["lr", "loss"]
     assert lines[-2].startswith("suggestion for sgd: update.lr=")

@@ -21,7 +21,7 @@ from mpibow.run import alike
 from mpibow.run.session import Session
 from mpibow.train import train
 from tests.comm.threads import on_threads
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 from tests.refusals import refuses
 from tests.run import tiny
 
@@ -201,9 +201,7 @@ print("equal")
 def test_modules_that_every_rank_makes_unseeded(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "run.py").write_text(SCRIPT)
-    done = mpirun(2, "run.py", "runs", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("equal") == 2
+    assert well(mpirun(2, "run.py", "runs", cwd=tmp_path)).stdout.count("equal") == 2
 
 
 @needs_mpi

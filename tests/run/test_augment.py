@@ -22,7 +22,7 @@ from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.run.checkpoint import read_arrays, read_header
 from mpibow.train import train
 from tests.data.sets import flip
-from tests.launching import in_turn, run
+from tests.launching import in_turn, run, well
 from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.processes import write_run
@@ -127,8 +127,7 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path):
     data = {"train": "data/train", "test": "data/test", "augment": augment, "normalise": "pixel"}
     loss, evaluate = {"label_smoothing": 0.1}, {"every": 1, "top_k": 2}
     write_run(tmp_path, data=data, stop={"epochs": 2}, loss=loss, evaluate=evaluate)
-    done = run([sys.executable, "-m", "mpibow.train", "run.yaml"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(run([sys.executable, "-m", "mpibow.train", "run.yaml"], cwd=tmp_path))
     evaluations = (["--json"], ["--top-k", "3"], ["--top-k", "4"])
     found, three, refused = in_turn(
         "mpibow.evaluate", *((tmp_path, ["runs/run", "data/test", *options]) for options in evaluations)

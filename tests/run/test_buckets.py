@@ -1,9 +1,6 @@
 """Exchanges in buckets, behind the backward pass: the bits are those of one exchange at its end."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +35,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @RULES
-def test_buckets_change_no_bit(tmp_path: Path, rule: dict, sent: list[int]) -> None:
+def test_buckets_change_no_bit(tmp_path, rule: dict, sent: list[int]):
     one, cut = (
         tiny.train(tmp_path / str(buckets), 2, net=tiny.normed, rule=rule, learners=2, buckets=buckets, overlap=True)
         for buckets in (1, 8)
@@ -50,9 +47,7 @@ def test_buckets_change_no_bit(tmp_path: Path, rule: dict, sent: list[int]) -> N
 
 @pytest.mark.parametrize("option", [{"clip_norm": 0.1}, {"clip_value": 0.01}, {"name": "muon", "largest_share": 1000}])
 @pytest.mark.parametrize("rule", ["auto", "ssgd"])
-def test_gradients_that_are_needed_whole_are_sent_behind_them(
-    tmp_path: Path, option: dict, rule: str, sent: list[int]
-) -> None:
+def test_gradients_that_are_needed_whole_are_sent_behind_them(tmp_path, option: dict, rule: str, sent: list[int]):
     update = {"lr": 0.05, "momentum": 0.9, **option}
     one, cut = (
         tiny.train(
@@ -72,7 +67,7 @@ def rooted(image: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("rule", ["auto", "ssgd"])
-def test_gradients_that_are_not_finite_are_left_out_by_weight(tmp_path: Path, rule: str, sent: list[int]) -> None:
+def test_gradients_that_are_not_finite_are_left_out_by_weight(tmp_path, rule: str, sent: list[int]):
     images, labels = tiny.images()
     images[5] = 0
     data = ArrayData(images, labels, classes=tiny.CLASSES, name="bars")
@@ -92,12 +87,12 @@ def test_gradients_that_are_not_finite_are_left_out_by_weight(tmp_path: Path, ru
     assert all(f"{what} in the 432 elements of weights whose gradient is not" in line for line in said)
 
 
-def test_only_float32_is_rounded(tmp_path: Path) -> None:
+def test_only_float32_is_rounded(tmp_path):
     with pytest.raises(ConfigError, match="wire: bf16 rounds sums of float32 on CPUs alone"):
         tiny.train(tmp_path, 2, wire="bf16")
 
 
-def test_a_measured_number_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[int]) -> None:
+def test_a_measured_number_is_kept(tmp_path, monkeypatch, sent: list[int]):
     """Ranks of one node measure nothing, so they are made to look like two."""
     from tests.comm import threads
 
@@ -115,5 +110,5 @@ def test_a_measured_number_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len([line for line in tiny.log(tmp_path / "whole") if line.startswith("exchange ")]) == 1
 
 
-def test_one_exchange_wins_a_tie() -> None:
+def test_one_exchange_wins_a_tie():
     assert [chosen({ONE: 1.0, Way(4, 1): took})[0].buckets for took in (0.98, 0.96)] == [1, 4]

@@ -17,7 +17,7 @@ from mpibow.run import checkpoint, saving
 from mpibow.run.checkpoint import Snapshot, name_of, read_arrays, read_header, save
 from mpibow.run.saving import find, find_whole, newest_first, prune
 from tests.comm.threads import on_threads
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 
 def snapshot(iteration: int = 7, rank: int = 0) -> Snapshot:
@@ -153,9 +153,9 @@ def test_where_one_rank_cannot_write_all_raise(tmp_path, monkeypatch, failing: i
     monkeypatch.setattr(checkpoint, "save_file", full)
 
     def body(comm: Communicator) -> str:
-        with pytest.raises(CheckpointError) as caught:
-            save(tmp_path, snapshot(7, comm.rank), lambda function: function(comm))
-        return str(caught.value)
+        return refusal_of(
+            save, tmp_path, snapshot(7, comm.rank), lambda function: function(comm), error=CheckpointError
+        )
 
     said = on_threads(2, body)
     assert said[0] == said[1]

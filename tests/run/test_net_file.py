@@ -1,7 +1,5 @@
 """Nets by `model.name: FILE.py:FUNCTION`: trained, resumed, evaluated and loaded; training alone runs the file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
@@ -20,9 +18,9 @@ from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.run.results import Trained
 from mpibow.train import train
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 from tests.launching import run as launch
-from tests.refusals import exits, refuses
+from tests.refusals import exits, refusal_of, refuses
 from tests.run import tiny
 from tests.run.processes import write_run
 
@@ -55,9 +53,7 @@ def run(*overrides: str, resume: str | None = None) -> Trained:
 
 
 def refused(*overrides: str, kind: type[MpibowError] = ConfigError) -> str:
-    with pytest.raises(kind) as caught:
-        open_job(load("run.yaml", overrides))
-    return str(caught.value)
+    return refusal_of(lambda: open_job(load("run.yaml", overrides)), error=kind)
 
 
 def test_it_trains_as_the_same_net_in_a_program(here: Path):
@@ -189,21 +185,18 @@ def test_every_command_takes_it(here: Path):
 
     done = command("mpibow.train", "run.yaml", "--check")
     assert (done.returncode, "dense2" in done.stdout) == (0, True)
-    done = command("mpibow.train", "run.yaml", "learners=auto", "--timeline", "run.json")
-    assert done.returncode == 0, done.stderr
+    well(command("mpibow.train", "run.yaml", "learners=auto", "--timeline", "run.json"))
     assert json.loads(Path("run.json").read_text())["traceEvents"]
     done = command("mpibow.evaluate", "runs/run", "test", "--json")
     assert json.loads(done.stdout)["samples"] == 20
-    done = command("mpibow.sweep", "run.yaml", "model.width=4,5", "--output", "swept", "--table")
-    assert done.returncode == 0, done.stderr
+    done = well(command("mpibow.sweep", "run.yaml", "model.width=4,5", "--output", "swept", "--table"))
     assert "model.width" in done.stdout
 
 
 @needs_mpi
 @pytest.mark.slow
 def test_two_ranks_train_it_and_must_have_the_same_file(here: Path):
-    done = mpirun(2, "-m", "mpibow.train", "run.yaml", cwd=here)
-    assert done.returncode == 0, done.stderr
+    well(mpirun(2, "-m", "mpibow.train", "run.yaml", cwd=here))
     Path("run.py").write_text(
         "import sys\nfrom pathlib import Path\nfrom mpi4py import MPI\nfrom mpibow.train import main\n"
         "rank = MPI.COMM_WORLD.rank\nPath(f'of{rank}').mkdir(exist_ok=True)\n"

@@ -11,7 +11,7 @@ from mpibow.errors import MpibowError, RecordError
 from mpibow.graph.graph import Tensor
 from tests.data import owned
 from tests.data.owned import Pairs
-from tests.launching import mpirun, needs_mpi, run
+from tests.launching import mpirun, needs_mpi, run, well
 from tests.refusals import refuses
 from tests.run import tiny
 
@@ -199,9 +199,7 @@ def net(x):
 def test_a_program_with_workers(ranks: int, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(guard="if __name__ == '__main__':"))
-    done = mpirun(ranks, str(program), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "40"
+    assert well(mpirun(ranks, str(program), cwd=tmp_path)).stdout.strip() == "40"
 
 
 def test_a_program_without_a_guard_says_so(tmp_path):

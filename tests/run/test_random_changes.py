@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mpibow.kernels import find_kernels
-from tests.launching import RANKS, mpirun, needs_mpi
+from tests.launching import RANKS, mpirun, needs_mpi, well
 
 MEGABYTE = 1 << 20
 
@@ -18,9 +18,9 @@ MEGABYTE = 1 << 20
 @pytest.mark.parametrize("rule", ["sma", "crossbow"])
 def test_nothing_is_lost_and_memory_is_flat(tmp_path, rule: str):
     """A learner has 1.4 MiB of weights, gradients and momenta, and there are more than a hundred changes."""
-    done = mpirun(RANKS, "-m", "tests.run.random_changes", str(tmp_path), rule)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(
+        well(mpirun(RANKS, "-m", "tests.run.random_changes", str(tmp_path), rule)).stdout.splitlines()[-1]
+    )
     assert found["changes"] > 100
     assert len(found["grown"]) == RANKS
     assert max(found["grown"]) < 8 * MEGABYTE

@@ -18,7 +18,7 @@ from mpibow.fitting import fit
 from mpibow.job import open_job
 from mpibow.run.results import Trained
 from mpibow.train import train
-from tests.refusals import exits, refuses
+from tests.refusals import exits, refusal_of, refuses
 from tests.run import tiny
 from tests.run.test_ratings import FACTORS, ITEMS, USERS, error_of, net
 from tests.run.test_ratings import ratings as arrays
@@ -127,9 +127,9 @@ def test_a_damaged_rating_is_an_error(data: dict[str, NamedArrays]):
     found = bytearray(path.read_bytes())
     found[64 + 12 * 5] ^= 1  # behind the header, a record is 12 bytes
     path.write_bytes(found)
-    with pytest.raises(RecordError) as caught:
-        run({**SETTINGS, "data": {**SETTINGS["data"], "on_corrupt": "skip"}})
-    assert str(caught.value).startswith("data/train/train-00000.mpr: record 5: checksum is 0x")
+    assert refusal_of(run, {**SETTINGS, "data": {**SETTINGS["data"], "on_corrupt": "skip"}}).startswith(
+        "data/train/train-00000.mpr: record 5: checksum is 0x"
+    )
 
 
 def test_an_evaluation_of_other_data(data: dict[str, NamedArrays], tmp_path):

@@ -15,7 +15,7 @@ from mpibow.run.results import Trained
 from mpibow.trace import SILENT, Recorder
 from mpibow.train import train
 from tests.comm.threads import on_threads
-from tests.launching import mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi, well
 from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.processes import write_run
@@ -259,8 +259,7 @@ def test_a_path_that_cannot_be_a_file(tmp_path, name: str):
 def test_processes_of_a_node_share_a_clock(tmp_path):
     write_run(tmp_path, stop={"epochs": None, "iterations": 30}, evaluate={"every": 1000})
     command = ["-m", "mpibow.train", "run.yaml", "--timeline", "run.json", "--timeline-iterations", "5:25"]
-    done = mpirun(2, *command, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(mpirun(2, *command, cwd=tmp_path))
     assert "timeline of iterations 5 to 24: run.json, for ui.perfetto.dev or chrome://tracing\n" in done.stderr
     found = spans(tmp_path / "run.json")
     one, other = (found[rank, "iterations"] for rank in (0, 1))

@@ -31,7 +31,8 @@ from mpibow.train import iterate
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate
 from tests.comm.threads import on_threads
-from tests.launching import RANKS, mpirun, needs_mpi
+from tests.launching import RANKS, mpirun, needs_mpi, well
+from tests.refusals import refusal_of
 from tests.run import tiny
 from tests.run.processes import write_run
 from tests.tune.device import Curve, peak, plateau
@@ -580,9 +581,7 @@ def test_what_cannot_be_replayed(tmp_path):
     run = tmp_path / "run"
 
     def refused(ranks: int = 1) -> str:
-        with pytest.raises(ConfigError) as caught:
-            tiny.train(tmp_path / "new", ranks, learners=f"replay({run})")
-        return str(caught.value)
+        return refusal_of(tiny.train, tmp_path / "new", ranks, learners=f"replay({run})", error=ConfigError)
 
     with tiny.unchanged(tmp_path):
         assert refused() == (
@@ -793,8 +792,7 @@ def test_800_random_changes(tmp_path):
 @needs_mpi
 def test_learners_auto_on_several_ranks(tmp_path):
     write_run(tmp_path, learners="auto", device="auto", stop={"epochs": None, "iterations": 12000}, tuner={"most": 3})
-    done = mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = well(mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path))
     found = tiny.summary(tmp_path / "runs")
     assert found["stopped"] == "stop.iterations 12000"
     assert all(1 <= k <= 3 for k in found["learners"])

@@ -14,7 +14,7 @@ from mpibow import plot
 from mpibow.sweep.__main__ import main
 from mpibow.sweep.chart import draw
 from mpibow.sweep.folder import CellResult, SweepFolder
-from tests.launching import needs_mpi, run
+from tests.launching import needs_mpi, run, well
 from tests.run import tiny
 from tests.run.processes import centre, ended, last_iteration, reached, started, wait_for, write_run
 
@@ -37,8 +37,7 @@ def cells(folder: Path) -> dict[str, CellResult]:
 
 def test_cells_are_kept_and_skipped_and_added(folder: Path):
     first = ["run.yaml", "update.lr=0.02,1e25", "data.validation=0.3", "--output", "out", "--nice", "1"]
-    done = sweep(folder, *first, "--plot", "sweep.svg")
-    assert done.returncode == 0, done.stderr
+    done = well(sweep(folder, *first, "--plot", "sweep.svg"))
     assert "cell 2 of 2: update.lr=1e+25 data.validation=0.3" in done.stderr
     kept = cells(folder)
     good, bad = (kept[name] for name in sorted(kept))
@@ -68,8 +67,7 @@ def test_cells_are_kept_and_skipped_and_added(folder: Path):
 def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path):
     """By a signal to the sweep, and by a kill of all its processes."""
     words = ["seed=2", "stop={epochs: null, iterations: 3000}", "checkpoint.every=100 iterations", "log.every=20"]
-    whole = sweep(folder, "run.yaml", *words, "--output", "whole")
-    assert whole.returncode == 0, whole.stderr
+    well(sweep(folder, "run.yaml", *words, "--output", "whole"))
     (run_of_all,) = (folder / "whole/runs").iterdir()
     run_of_it = folder / "out/runs" / run_of_all.name
     command = ["-m", "mpibow.sweep", "run.yaml", *words, "--output", "out"]
@@ -86,8 +84,7 @@ def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path):
     with started(1, *command, cwd=folder, pipesize=4096) as child:
         wait_for(child, lambda: reached(run_of_it / "metrics.jsonl", at + 200))
     assert cells(folder) == {}
-    done = run([sys.executable, *command], cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = well(run([sys.executable, *command], cwd=folder))
     assert f"continuing out/runs/{run_of_all.name}/checkpoints/" in done.stderr
     assert list(cells(folder)) == [run_of_all.name]
     assert centre(run_of_it, 3000) == centre(run_of_all, 3000)
@@ -128,8 +125,7 @@ def test_a_run_that_was_lost_is_worth_another_start_three_times(folder: Path, mo
 
 @needs_mpi
 def test_ranks(folder: Path):
-    done = sweep(folder, "run.yaml", "seed=3", "--ranks", "2", "--output", "out")
-    assert done.returncode == 0, done.stderr
+    well(sweep(folder, "run.yaml", "seed=3", "--ranks", "2", "--output", "out"))
     (found,) = cells(folder).values()
     assert found.summary["ranks"] == 2
     refused = sweep(folder, "run.yaml", "seed=3", "--output", "out")

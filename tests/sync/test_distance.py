@@ -1,7 +1,5 @@
 """The replicas' distance from their mean, beside NumPy's own norms, and in a run's entries."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ def by_norms(rows: Array, mean: Array) -> list[float]:
 
 @pytest.mark.parametrize("size", [1, PIECE - 1, PIECE, 2 * PIECE + 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_distances(size: int, dtype: str) -> None:
+def test_distances(size: int, dtype: str):
     rows = np.random.default_rng(size).normal(1.0, 0.3, (3, size)).astype(dtype)
     mean = rows[:2].mean(axis=0)
     tolerance = 1e-5 if dtype == "float32" else 1e-12  # of sums of 65,536 squares
@@ -25,7 +23,7 @@ def test_distances(size: int, dtype: str) -> None:
     assert distances(rows) == pytest.approx(by_norms(rows, rows.mean(axis=0)), rel=tolerance)
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     assert distances(np.array([[3.0, 0.0], [5.0, 0.0]])) == [0.25, 0.25]
     assert distances(np.zeros((2, 5))) == [0.0, 0.0]
     assert summed_up([0.25, 0.75]) == (0.5, 0.75)
@@ -34,7 +32,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("crossbow", 1), ("auto", 2), ("ssgd", 2)])
-def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tmp_path: Path) -> None:
+def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tmp_path):
     expected = dict[int, list[float]]()
 
     def look(session: Session) -> None:
@@ -54,7 +52,7 @@ def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tm
         assert (event["distance"] > 0) == (rule != "ssgd")
 
 
-def test_where_the_mean_is_under_way_the_ranks_agreement_has_it(tmp_path: Path) -> None:
+def test_where_the_mean_is_under_way_the_ranks_agreement_has_it(tmp_path):
     rule = {**tiny.RULES["crossbow"], "resync": 4}
     tiny.run(tiny.job(tmp_path, rule=rule, learners=2, log={"every": 4}), 2)
     assert {event["distance"] for event in tiny.events(tmp_path / "run", "train")} == {None}
@@ -63,7 +61,7 @@ def test_where_the_mean_is_under_way_the_ranks_agreement_has_it(tmp_path: Path) 
     assert all(0 < event["distance"] <= event["distance_max"] for event in agreed)
 
 
-def test_ranks_agree_on_the_distance_of_all_replicas(tmp_path: Path) -> None:
+def test_ranks_agree_on_the_distance_of_all_replicas(tmp_path):
     """One rank with four learners has the numbers of two with two."""
     rule = {**tiny.RULES["auto"], "resync": 10}
     found = []
@@ -73,7 +71,7 @@ def test_ranks_agree_on_the_distance_of_all_replicas(tmp_path: Path) -> None:
     assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
-def test_every_learner_of_rank_0_has_its_own_loss(tmp_path: Path) -> None:
+def test_every_learner_of_rank_0_has_its_own_loss(tmp_path):
     tiny.run(tiny.job(tmp_path, learners=3, log={"every": 1}))
     events = tiny.events(tmp_path / "run", "train")
     assert all(len(event["losses"]) == 3 for event in events)

@@ -51,7 +51,7 @@ def exchanges(*times: float) -> tuple[Exchanges, Clock]:
         ([], 0.020),
     ],
 )
-def test_learners_stand_still_from_their_last_gradient_to_the_end(gradients: list[float], still: float) -> None:
+def test_learners_stand_still_from_their_last_gradient_to_the_end(gradients: list[float], still: float):
     """An exchange from 100 to 120 ms."""
     made, _ = exchanges(100.0, 120.0)
     made.begin()
@@ -63,7 +63,7 @@ def test_learners_stand_still_from_their_last_gradient_to_the_end(gradients: lis
     assert made.seconds() == (pytest.approx(still), pytest.approx(0.020))
 
 
-def test_what_is_under_way_is_not_asked_for_times() -> None:
+def test_what_is_under_way_is_not_asked_for_times():
     made, _ = exchanges(0.0, 10.0, 20.0, 40.0)
     late = At(4.0, done=False)
     for gradient in (late, At(25.0)):
@@ -75,7 +75,7 @@ def test_what_is_under_way_is_not_asked_for_times() -> None:
     assert made.seconds() == (pytest.approx(0.006 + 0.015), pytest.approx(0.030))
 
 
-def test_where_nothing_was_sent_nothing_is_counted() -> None:
+def test_where_nothing_was_sent_nothing_is_counted():
     made, _ = exchanges()
     event: Any = made.end()
     assert not event.timed

@@ -33,11 +33,11 @@ def certain(averages: Averages) -> Averages:
         (1000, 2.0, 1.0, 1.0 / (1.0 / 999 + 998 / 999) * (1000 / 999 + 998 / 999)),
     ],
 )
-def test_by_hand(k: int, n1: float, n2: float, gain: float) -> None:
+def test_by_hand(k: int, n1: float, n2: float, gain: float):
     assert noise_gain(known(n1, n2), k) == pytest.approx(gain, rel=1e-12)
 
 
-def test_the_gain_grows_with_the_iterations_behind_it() -> None:
+def test_the_gain_grows_with_the_iterations_behind_it():
     assert noise_gain(Averages(), 4) == 1.0
     assert noise_gain(known(4.0, 1.0, count=0), 4) == 1.0
     assert noise_gain(known(4.0, 1.0, count=CERTAIN // 2), 4) == 2.5
@@ -46,14 +46,14 @@ def test_the_gain_grows_with_the_iterations_behind_it() -> None:
 
 
 @pytest.mark.parametrize(("n1", "n2"), [(math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (math.inf, math.inf)])
-def test_what_is_not_finite_gains_nothing(n1: float, n2: float) -> None:
+def test_what_is_not_finite_gains_nothing(n1: float, n2: float):
     assert noise_gain(known(n1, n2), 4) == 1.0
 
 
 @pytest.mark.parametrize("n1", np.geomspace(1e-300, 1e300, 7))
 @pytest.mark.parametrize("ratio", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0, 1.1])
 @pytest.mark.parametrize("k", [2, 3, 64])
-def test_always_between_1_and_k(k: int, n1: float, ratio: float) -> None:
+def test_always_between_1_and_k(k: int, n1: float, ratio: float):
     gain = noise_gain(known(n1, ratio * n1), k)
     assert 1.0 <= gain <= k
     assert gain == pytest.approx(
@@ -61,7 +61,7 @@ def test_always_between_1_and_k(k: int, n1: float, ratio: float) -> None:
     )  # noise + signal = n1, noise / k + signal = n2
 
 
-def test_first_average() -> None:
+def test_first_average():
     """An iteration of k weighs k / 1000; steps are -rate v."""
     averages = follow(Averages(), 4, mean_square=0.02, square_of_mean=0.01, rate=0.1)
     assert averages.n1 == pytest.approx(0.004 * 2.0)
@@ -70,16 +70,16 @@ def test_first_average() -> None:
     assert averages.count == 1
 
 
-def test_second_average() -> None:
+def test_second_average():
     averages = follow(Averages(2.0, 1.0, 0.5, 7), 250, mean_square=6.0, square_of_mean=3.0, rate=-1.0)
     assert averages == Averages(0.75 * 2 + 0.25 * 6, 0.75 * 1 + 0.25 * 3, 0.75 * 0.5 + 0.25, 8)
 
 
-def test_more_than_a_thousand_learners_remember_nothing() -> None:
+def test_more_than_a_thousand_learners_remember_nothing():
     assert follow(Averages(2.0, 1.0, 0.5, 7), 4000, 6.0, 3.0, 1.0) == Averages(6.0, 3.0, 1.0, 8)
 
 
-def test_the_bias_of_the_start_is_corrected() -> None:
+def test_the_bias_of_the_start_is_corrected():
     averages = Averages()
     for count in range(1, 30):
         averages = follow(averages, 4, 5.0, 2.0, 1.0)
@@ -88,7 +88,7 @@ def test_the_bias_of_the_start_is_corrected() -> None:
         assert noise_gain(averages, 4) == pytest.approx(1.0 + 1.5 * count / CERTAIN)
 
 
-def test_a_schedule_does_not_distort_the_averages() -> None:
+def test_a_schedule_does_not_distort_the_averages():
     one = two = Averages()
     for t in range(50):
         rate = 0.1 / (1 + t)
@@ -102,14 +102,14 @@ def test_a_schedule_does_not_distort_the_averages() -> None:
     ("mean_square", "square_of_mean", "rate"),
     [(5.0, 2.0, 0.0), (math.nan, 2.0, 1.0), (5.0, math.nan, 1.0), (math.inf, 2.0, 1.0), (5.0, 2.0, math.nan)],
 )
-def test_an_iteration_that_tells_nothing_is_left_out(mean_square: float, square_of_mean: float, rate: float) -> None:
+def test_an_iteration_that_tells_nothing_is_left_out(mean_square: float, square_of_mean: float, rate: float):
     averages = Averages(2.0, 1.0, 0.5, 7)
     assert follow(averages, 4, mean_square, square_of_mean, rate) is averages
 
 
 @pytest.mark.parametrize("k", [2, 8])
 @pytest.mark.parametrize("noise", [0.0, 1.0, 8.0, 100.0])
-def test_noise_of_a_known_size(k: int, noise: float) -> None:
+def test_noise_of_a_known_size(k: int, noise: float):
     """v_i = signal + noise_i, |signal|^2 = 1, the variance of noise_i `noise` over all elements."""
     size, generator = 200, np.random.default_rng(0)
     signal = np.full(size, size**-0.5)
@@ -121,7 +121,7 @@ def test_noise_of_a_known_size(k: int, noise: float) -> None:
     assert noise_gain(certain(averages), k) == pytest.approx((noise + 1) / (noise / k + 1), rel=0.05)
 
 
-def test_momentum_tells_as_a_batch_that_is_larger() -> None:
+def test_momentum_tells_as_a_batch_that_is_larger():
     """v = m v + g: noise 1 / (1 - m^2), signal 1 / (1 - m)^2 times the gradients'; m = 1/2: 4/3 and 4."""
     k, m, noise, size, generator = 4, 0.5, 12.0, 400, np.random.default_rng(0)
     averages, v = Averages(), np.zeros((k, size))
@@ -132,7 +132,7 @@ def test_momentum_tells_as_a_batch_that_is_larger() -> None:
     assert noise_gain(certain(averages), k) == pytest.approx((16 + 4) / (16 / 4 + 4), rel=0.05)
 
 
-def test_another_number_of_learners_knows_the_same_noise() -> None:
+def test_another_number_of_learners_knows_the_same_noise():
     """Noise 3 and signal 1: n1 = 4, n2 = 2.5 with 2 learners, 1.75 with 4; the gain 4 / 2.5 and 4 / 1.75."""
     two = known(4.0, 2.5)
     four = carried(two, 2, 4)
@@ -141,7 +141,7 @@ def test_another_number_of_learners_knows_the_same_noise() -> None:
     assert carried(four, 4, 2).n2 == pytest.approx(two.n2)
 
 
-def test_one_learner_keeps_what_several_knew() -> None:
+def test_one_learner_keeps_what_several_knew():
     two = known(4.0, 2.5)
     one = carried(two, 2, 1)
     assert one == two
@@ -151,7 +151,7 @@ def test_one_learner_keeps_what_several_knew() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0, 30.0])
-def test_carried_averages_are_those_of_learners_of_that_number(noise: float) -> None:
+def test_carried_averages_are_those_of_learners_of_that_number(noise: float):
     size, generator = 200, np.random.default_rng(0)
     averages = {k: Averages() for k in (2, 16)}
     for k in averages:

@@ -1,6 +1,5 @@
 """Learners that are not kept together: each is plain SGD, and the centre is their mean when it is asked for."""
 
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -33,7 +32,7 @@ def alone(array: np.ndarray) -> None:
     """What one rank's sums are over all ranks."""
 
 
-def test_every_learner_is_plain_sgd() -> None:
+def test_every_learner_is_plain_sgd():
     start = np.linspace(-1, 1, SIZE)
     rows = replicas(3)
     rule = Engine(Independent(), kernels(), rows, start.copy())
@@ -53,7 +52,7 @@ def test_every_learner_is_plain_sgd() -> None:
     assert np.array_equal(rule.centre, w.mean(axis=0))
 
 
-def test_ranks_talk_once_a_period_and_send_no_steps() -> None:
+def test_ranks_talk_once_a_period_and_send_no_steps():
     rule = Engine(Independent(period=3), kernels(), replicas(2), np.zeros(SIZE))
     rule.begin(2)
     sent = []
@@ -64,7 +63,7 @@ def test_ranks_talk_once_a_period_and_send_no_steps() -> None:
     assert sent == [0, 0, TAIL, 0, 0, TAIL, 0]
 
 
-def test_who_is_there_goes_on_and_who_comes_starts_at_the_centre() -> None:
+def test_who_is_there_goes_on_and_who_comes_starts_at_the_centre():
     rows = replicas(2)
     rule = Engine(Independent(), kernels(), rows, np.zeros(SIZE))
     rule.begin(2)
@@ -78,13 +77,13 @@ def test_who_is_there_goes_on_and_who_comes_starts_at_the_centre() -> None:
     assert rows.weights[:, 0].tolist() == [1.0]
 
 
-def test_any_number_of_learners() -> None:
+def test_any_number_of_learners():
     Independent().check(10**6)
     assert caps(Independent(), 2, 10**6) == ()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run(tmp_path: Path, ranks: int) -> None:
+def test_a_run(tmp_path, ranks: int):
     """It learns, all ranks have the mean of all learners, and one learner is what it is under any rule."""
     rule = tiny.RULES["independent"]
     found = tiny.run(tiny.job(tmp_path / "a", learners=2, rule=rule, stop={"epochs": 12}), ranks)
@@ -93,7 +92,7 @@ def test_a_run(tmp_path: Path, ranks: int) -> None:
     assert tiny.same_bits(*alone)
 
 
-def test_the_centre_is_the_mean_over_ranks(tmp_path: Path) -> None:
+def test_the_centre_is_the_mean_over_ranks(tmp_path):
     rule = tiny.RULES["independent"]
     stop = {"epochs": None, "iterations": 20}
     seen: dict[int, np.ndarray] = {}

@@ -32,7 +32,7 @@ def numbers(state: State) -> Numbers:
     return state.w[:, 0].tolist(), float(state.mean[0]), float(state.centre[0]), float(state.previous[0])
 
 
-def test_turns_by_hand() -> None:
+def test_turns_by_hand():
     lagging, pulled = Averaging(k=2, period=2, replicas="lagging"), Averaging(k=2, period=2)
     assert [lagging.corrects(turn) for turn in range(4)] == [False, True, False, True]
     assert [lagging.sends_at(turn) for turn in range(4)] == [True, False, True, False]
@@ -99,7 +99,7 @@ BY_HAND: dict[str, tuple[Averaging, list[tuple[list[float], Numbers]]]] = {
 
 
 @pytest.mark.parametrize("case", BY_HAND)
-def test_by_hand(case: str) -> None:
+def test_by_hand(case: str):
     rule, steps = BY_HAND[case]
     state = start(np.zeros(1), rule.k)
     for u, expected in steps:
@@ -107,7 +107,7 @@ def test_by_hand(case: str) -> None:
         assert numbers(state) == expected
 
 
-def test_a_period_that_ends_early_by_hand() -> None:
+def test_a_period_that_ends_early_by_hand():
     reset = Averaging(k=2, period=5, replicas="reset", gain=1.5)
     state = step(reset, step(reset, start(np.zeros(1), 2), [1, 3]), [1, 1])
     state = end_period(reset, state, state.pending, 1.0)  # D = 3
@@ -119,7 +119,7 @@ def test_a_period_that_ends_early_by_hand() -> None:
     assert (*numbers(state), state.turn) == ([1, 1], 1, 1, 1, 0)
 
 
-def test_outer_momentum_by_hand() -> None:
+def test_outer_momentum_by_hand():
     """SlowMo's velocity is of D / rate: where the rate is halved, so is what is left of older steps."""
     rule = Averaging(k=2, alpha=0.5, outer="momentum", lr=0.5, outer_momentum=0.5)
     state = step(rule, start(np.zeros(1), 2), [1, 3], rate=0.4)  # v = 2: W by 1, both replicas by 1 - 2 more
@@ -130,14 +130,14 @@ def test_outer_momentum_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "gain"), [(0.5, 1.0), (1.0, 1.0), (1.75, 1.75), (2.0, 2.0), (7.0, 2.0)])
-def test_a_fixed_gain_is_held_between_1_and_k(wanted: float, gain: float) -> None:
+def test_a_fixed_gain_is_held_between_1_and_k(wanted: float, gain: float):
     rule = Averaging(k=2, alpha=0.5, gain=wanted)
     state = step(rule, start(np.zeros(1), 2), [1, 3])
     assert state.gain == gain
     assert state.mean[0] == 2 * gain
 
 
-def test_the_gain_used_is_that_of_before_this_iterations_sums() -> None:
+def test_the_gain_used_is_that_of_before_this_iterations_sums():
     rule = Averaging(k=2, alpha=0.5, gain="measured")
     state = start(np.zeros(1), 2)
     generator = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def test_the_gain_used_is_that_of_before_this_iterations_sums() -> None:
     assert state.mean[0] == pytest.approx(state.w.mean(), rel=1e-12)
 
 
-def test_restart_by_hand() -> None:
+def test_restart_by_hand():
     rule = Averaging(k=2, alpha=0.5, mu=0.5, period=2, replicas="lagging")
     state = start(np.zeros(1), 2)
     for u in ([1, 3], [1, 1], [0, 2], [0, 0]):
@@ -171,14 +171,14 @@ def test_restart_by_hand() -> None:
     ("auto", False, False), ("auto", True, True), ("never", True, False),
     ((2.0, 3.0), False, True), ((2.5,), True, False), ((1.9, 2.1), False, False),
 ])  # fmt: skip
-def test_when_replicas_restart(restart: Any, dropped: bool, at: bool) -> None:
+def test_when_replicas_restart(restart: Any, dropped: bool, at: bool):
     """At epoch 2, of which the iteration before has reached 1.9."""
     assert Family(restart=restart).restarts(1.9, 2.0, dropped) == at
     reset = Family(name="local_sgd", restart=restart)  # whose replicas restart anyway
     assert reset.restarts(1.9, 2.0, dropped) == (at and restart != "auto")
 
 
-def test_restart_keeps_the_gain() -> None:
+def test_restart_keeps_the_gain():
     state = step(replace(PULLED, gain="measured"), start(np.zeros(1), 2), [1, 3], rate=0.5)
     state = replace(state, gain=1.5)
     fresh = restart(state)
@@ -189,7 +189,7 @@ def test_restart_keeps_the_gain() -> None:
     assert numbers(fresh) == ([2, 2], 2, 2, 2)
 
 
-def test_restart_keeps_the_velocity() -> None:
+def test_restart_keeps_the_velocity():
     rule = Averaging(k=2, alpha=0.5, outer="momentum", outer_momentum=0.5)
     state = restart(step(rule, start(np.zeros(1), 2), [1, 3], rate=0.5))
     assert (state.velocity.tolist(), state.rate) == ([2], 0.5)
@@ -211,7 +211,7 @@ def option(rule: Averaging) -> str:
 
 
 @pytest.mark.parametrize("rule", OPTIONS, ids=option)
-def test_the_mean_of_the_replicas_is_followed(rule: Averaging) -> None:
+def test_the_mean_of_the_replicas_is_followed(rule: Averaging):
     """W, though made of sums of steps alone, is the replicas' mean wherever all steps have been sent."""
     generator = np.random.default_rng(0)
     state = start(generator.standard_normal(3), rule.k)
@@ -229,7 +229,7 @@ def test_the_mean_of_the_replicas_is_followed(rule: Averaging) -> None:
 
 
 @pytest.mark.parametrize("rule", OPTIONS, ids=option)
-def test_agreement_is_a_fixed_point(rule: Averaging) -> None:
+def test_agreement_is_a_fixed_point(rule: Averaging):
     z = np.random.default_rng(0).standard_normal(4)
     state = start(z, rule.k)
     for _ in range(7):
@@ -240,7 +240,7 @@ def test_agreement_is_a_fixed_point(rule: Averaging) -> None:
 
 @pytest.mark.parametrize("alpha", [0.05, 0.3])
 @pytest.mark.parametrize("period", [1, 2])
-def test_ea_sgd_conserves_replicas_and_centre(alpha: float, period: int) -> None:
+def test_ea_sgd_conserves_replicas_and_centre(alpha: float, period: int):
     """Without momentum what leaves the replicas arrives at the centre: z + sum w_i changes by the steps alone."""
     rule = Averaging(k=4, alpha=alpha, period=period, replicas="lagging")
     generator = np.random.default_rng(0)
@@ -254,7 +254,7 @@ def test_ea_sgd_conserves_replicas_and_centre(alpha: float, period: int) -> None
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1.0, 1.9])
-def test_pulling_to_the_mean_conserves_the_mean(alpha: float) -> None:
+def test_pulling_to_the_mean_conserves_the_mean(alpha: float):
     rule = Averaging(k=4, alpha=alpha)
     state = start(np.zeros(3), 4)
     state = step(rule, state, np.random.default_rng(0).standard_normal((4, 3)))
@@ -285,14 +285,14 @@ def radius(k: int, alpha: float, mu: float, lagging: bool) -> float:
 
 @pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 3, 5, 16])
-def test_alpha_limit(k: int, mu: float) -> None:
+def test_alpha_limit(k: int, mu: float):
     for lagging in (True, False):
         limit = alpha_limit(k, mu, lagging)
         assert radius(k, 0.99 * limit, mu, lagging) < 1 - 1e-4
         assert radius(k, 1.01 * limit, mu, lagging) > 1 + 1e-4
 
 
-def test_alpha_limit_by_hand() -> None:
+def test_alpha_limit_by_hand():
     assert alpha_limit(3, 0.0, lagging=True) == 0.5  # 2 / (k + 1)
     assert alpha_limit(2, 0.5, lagging=True) == pytest.approx(3 / 3.5)
     assert alpha_limit(16, 0.9, lagging=False) == 2.0
@@ -301,11 +301,11 @@ def test_alpha_limit_by_hand() -> None:
 
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 @pytest.mark.parametrize("k", [2, 3, 8, 100])
-def test_the_default_alpha_is_stable(k: int, mu: float) -> None:
+def test_the_default_alpha_is_stable(k: int, mu: float):
     assert 1 / k < alpha_limit(k, mu, lagging=True)
 
 
-def test_nothing_is_changed_in_place() -> None:
+def test_nothing_is_changed_in_place():
     rule = LAGGING
     state = step(rule, start(np.zeros(1), 2), [1, 3])
     before = numbers(state)

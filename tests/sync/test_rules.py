@@ -255,18 +255,21 @@ EACH = [("nesterov and decay", counts) for counts in RANKS] + [("plain", "two ra
 @ALL
 def test_sma_is_the_pure_function_in_place(
     kernels: FlatKernels, settings: Family, local: Local, counts: tuple[int, ...]
-) -> None:
+):
     compare(settings, local, counts, SIZE, kernels)
 
 
 @ALL
-def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Family) -> None:
+def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Family):
     size = kernels.chunk + 40
     compare(settings, ball_step(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
 
 
-ALONE = {name: each for name, each in SETTINGS.items() if each.point.replicas == "pulled" and each.period == 1}
-ALONE = {name: each for name, each in ALONE.items() if each.point.outer == "mean"}
+ALONE = {
+    name: each
+    for name, each in SETTINGS.items()
+    if (each.point.replicas, each.period, each.point.outer) == ("pulled", 1, "mean")
+}
 
 
 READERS: dict[str, Callable[[Engine], object]] = {
@@ -290,7 +293,7 @@ READERS: dict[str, Callable[[Engine], object]] = {
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
 def test_a_centre_that_is_not_settled_cannot_be_read(
     read: Callable[[Engine], object], settings: Family, counts: tuple[int, ...], stale: bool
-) -> None:
+):
     """Of learners that are all one rank's; else an update leaves it as it is."""
     cluster = Cluster(settings, counts, start_at())
     cluster.update(gradients_of(cluster.weights, 0), LOCALS["plain"])
@@ -307,7 +310,7 @@ def test_a_centre_that_is_not_settled_cannot_be_read(
 @given(st.sampled_from(list(ALONE.values())), st.integers(1, 6), st.sampled_from(list(LOCALS.values())), st.data())
 def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
     settings: Family, k: int, local: Local, data: st.DataObject
-) -> None:
+):
     """Two runs of learners of one rank, one settled at any times, the other at its end alone."""
     often, once = (Cluster(settings, (k,), start_at()) for _ in range(2))
     pure = Pure(settings, k)
@@ -326,7 +329,7 @@ def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
 
 
 @pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE.keys())
-def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, settings: Family) -> None:
+def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, settings: Family):
     cluster = Cluster(settings, (3,), start_at("float32"), kernels=kernels)
     for k in (2, 5, 1, 2):
         for t in range(25):
@@ -339,7 +342,7 @@ def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, 
         np.testing.assert_array_equal(cluster.rules[0].centre, mean)
 
 
-def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right() -> None:
+def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right():
     """Rows 1 and 4 have mean 2.5, from where the second starts again; W stays there, also loaded, and pulls by half."""
     cluster = Cluster(Family(alpha=0.5, outer=Outer(gain=1.0)), (2,), np.zeros(4), size=4)
     rule, rows, still = cluster.rules[0], cluster.rows[0], replace(LOCALS["plain"], rate=0.0)
@@ -378,7 +381,7 @@ def saved(rule: Engine) -> RuleState:
 
 @pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
 @pytest.mark.parametrize("settings", [*SETTINGS.values(), Family(name="ssgd")], ids=[*SETTINGS, "ssgd"])
-def test_a_loaded_state_continues_the_same_bits(settings: Family, counts: tuple[int, ...]) -> None:
+def test_a_loaded_state_continues_the_same_bits(settings: Family, counts: tuple[int, ...]):
     """After 25 iterations (a period of 3 has unsent steps then) the rules are made anew from what state() gave."""
     local = LOCALS["nesterov and decay"]
     cluster = Cluster(settings, counts, start_at("float32"))
@@ -402,7 +405,7 @@ def test_a_loaded_state_continues_the_same_bits(settings: Family, counts: tuple[
 
 
 @pytest.mark.parametrize("squares", [[15.0], [1.0, 2.0, 12.0]])
-def test_sums_of_squares_of_other_chunks_are_loaded_as_one(squares: list[float]) -> None:
+def test_sums_of_squares_of_other_chunks_are_loaded_as_one(squares: list[float]):
     """A checkpoint may come from kernels with other chunks."""
     settings, z = Family(name="crossbow", period=3), start_at(size=LARGE)
     cluster, loaded = (Cluster(settings, (2,), z, LARGE, keep=keep) for keep in (False, True))
@@ -415,7 +418,7 @@ def test_sums_of_squares_of_other_chunks_are_loaded_as_one(squares: list[float])
 
 
 @ALL
-def test_another_number_of_learners_restarts(settings: Family) -> None:
+def test_another_number_of_learners_restarts(settings: Family):
     """In the middle of everything: what follows is a run that starts at the centre with its momenta and noise."""
     local = LOCALS["momentum"]
     cluster = Cluster(settings, (1, 2), start_at())
@@ -448,7 +451,7 @@ def test_another_number_of_learners_restarts(settings: Family) -> None:
 
 
 @ALL
-def test_to_one_learner_and_back(settings: Family) -> None:
+def test_to_one_learner_and_back(settings: Family):
     """With one learner z is W; a lagging centre comes back with the second."""
     cluster = Cluster(settings, (2,), start_at())
     for counts in ((1,), (2,), (1,)):
@@ -463,12 +466,12 @@ def test_to_one_learner_and_back(settings: Family) -> None:
 @pytest.mark.parametrize("counts", [(3,), (1, 2)])
 @pytest.mark.parametrize("early", range(1, 7))
 @ALL
-def test_a_period_that_ends_early_is_the_pure_one(settings: Family, early: int, counts: tuple[int, ...]) -> None:
+def test_a_period_that_ends_early_is_the_pure_one(settings: Family, early: int, counts: tuple[int, ...]):
     compare(settings, LOCALS["plain"], counts, early=early, rates=[0.1] * 12)
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_restart_keeps_or_resets_the_momenta(reset: bool) -> None:
+def test_restart_keeps_or_resets_the_momenta(reset: bool):
     cluster = Cluster(Family(reset_momentum=reset), (2,), start_at())
     for t in range(3):
         cluster.step(gradients_of(cluster.weights, t), LOCALS["momentum"])
@@ -478,7 +481,7 @@ def test_restart_keeps_or_resets_the_momenta(reset: bool) -> None:
 
 
 @pytest.mark.parametrize("settings", [each for each in SETTINGS.values() if each.point.plain])
-def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Family) -> None:
+def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Family):
     local = LOCALS["nesterov and decay"]
     cluster = Cluster(settings, (1,), start_at("float32"), kernels=kernels)
     w, v, buffer = (start_at("float32")[None], np.zeros((1, SIZE), np.float32), np.zeros(SIZE, np.float32))
@@ -494,7 +497,7 @@ def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Fa
 
 
 @ALL
-def test_set_mean_sees_no_drift_where_there_is_none_and_changes_nothing(settings: Family) -> None:
+def test_set_mean_sees_no_drift_where_there_is_none_and_changes_nothing(settings: Family):
     """At every iteration, also with steps that were not sent yet."""
     local = LOCALS["momentum"]
     cluster, control = (Cluster(settings, (1, 2), start_at()) for _ in range(2))
@@ -510,7 +513,7 @@ def test_set_mean_sees_no_drift_where_there_is_none_and_changes_nothing(settings
 
 
 @pytest.mark.parametrize("settings", [Family(), Family(name="crossbow"), Family(period=3)])
-def test_drift(settings: Family) -> None:
+def test_drift(settings: Family):
     cluster = Cluster(settings, (1, 1), np.full(4, 2.0), size=4)
     rule = cluster.rules[0]
     assert rule.set_mean(np.full(4, 2.0), alone) == 0.0
@@ -520,7 +523,7 @@ def test_drift(settings: Family) -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("crossbow", 3), ("sma", 1), ("local_sgd", 1), ("diloco", 2), ("ssgd", 1)])
-def test_shared_arrays_are_those_that_ranks_must_agree_on(name: str, count: int) -> None:
+def test_shared_arrays_are_those_that_ranks_must_agree_on(name: str, count: int):
     cluster = Cluster(Family(name=name, period=1), (1, 2), start_at())
     for t in range(3):
         cluster.step(gradients_of(cluster.weights, t), LOCALS["plain"])
@@ -530,14 +533,14 @@ def test_shared_arrays_are_those_that_ranks_must_agree_on(name: str, count: int)
         np.testing.assert_array_equal(a, b)
 
 
-def test_replicas_that_are_reset_have_no_drift_and_their_centre_stays() -> None:
+def test_replicas_that_are_reset_have_no_drift_and_their_centre_stays():
     cluster = Cluster(Family(name="local_sgd", period=3), (1, 1), np.full(4, 2.0), size=4)
     cluster.step(gradients_of(cluster.weights, 0), ball_step(0.1, 0.0, False, 0.0, 4))
     assert cluster.rules[0].set_mean(np.full(4, 7.0), alone) == 0.0
     assert cluster.rules[0].centre.tolist() == [2.0] * 4
 
 
-def test_within_a_period_ranks_talk_but_send_no_sums() -> None:
+def test_within_a_period_ranks_talk_but_send_no_sums():
     cluster, sent = Cluster(Family(name="local_sgd", period=120), (1, 1), start_at()), []
     for t in range(240):
         for rule, rows in zip(cluster.rules, cluster.rows, strict=True):
@@ -563,14 +566,14 @@ def test_within_a_period_ranks_talk_but_send_no_sums() -> None:
         (Family(alpha=2.0), 2, "below 2 for 2 learners, got 2", 1.0),
     ],
 )
-def test_an_alpha_that_does_not_settle(settings: Family, k: int, message: str, auto: float) -> None:
+def test_an_alpha_that_does_not_settle(settings: Family, k: int, message: str, auto: float):
     with refuses(f"rule.alpha: must be {message}; auto is 1{' / learners' * (auto < 1)}"):
         settings.of(k)
     assert replace(settings, alpha="auto").of(k).alpha == auto
     assert settings.of(1).plain
 
 
-def test_begin_with_an_alpha_that_does_not_settle_changes_nothing() -> None:
+def test_begin_with_an_alpha_that_does_not_settle_changes_nothing():
     cluster = Cluster(Family(name="crossbow", momentum=0.0, alpha=0.6), (2,), start_at())
     cluster.step(gradients_of(cluster.weights, 0), LOCALS["plain"])
     rule, before = cluster.rules[0], cluster.weights
@@ -601,18 +604,18 @@ def compare_ssgd(settings: Family, local: Local, counts: tuple[int, ...], size: 
 @pytest.mark.parametrize("scale_lr", [True, False])
 def test_ssgd_is_one_sgd_with_the_mean_gradient(
     kernels: FlatKernels, scale_lr: bool, local: Local, counts: tuple[int, ...]
-) -> None:
+):
     compare_ssgd(
         Family(name="ssgd", outer=Outer(gain="learners" if scale_lr else "auto")), local, counts, SIZE, kernels
     )
 
 
-def test_ssgd_with_more_than_one_chunk(kernels: FlatKernels) -> None:
+def test_ssgd_with_more_than_one_chunk(kernels: FlatKernels):
     compare_ssgd(Family(name="ssgd"), LOCALS["nesterov and decay"], (1, 2), kernels.chunk + 40, kernels)
 
 
 @pytest.mark.parametrize("settings", [*SETTINGS.values(), Family(name="ssgd")])
-def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Family) -> None:
+def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Family):
     rows = Replicas(3, SIZE, "float64", states=("momenta",))
     rows.resize(3)
     rows.weights[...], rows.states["momenta"][...] = np.arange(3)[:, None], -np.arange(3)[:, None]
@@ -623,7 +626,7 @@ def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Family) -> No
 
 
 @pytest.mark.parametrize("counts", [(4,), (1, 3)], ids=["one rank", "two ranks"])
-def test_ssgd_on_one_copy_of_the_weights_has_the_same_bits(kernels: FlatKernels, counts: tuple[int, ...]) -> None:
+def test_ssgd_on_one_copy_of_the_weights_has_the_same_bits(kernels: FlatKernels, counts: tuple[int, ...]):
     start, local = start_at("float32"), LOCALS["nesterov and decay"]
     several, copy = (Cluster(Family(name="ssgd"), counts, start, kernels=kernels, one=one) for one in (False, True))
     for t in range(20):
@@ -642,7 +645,7 @@ def test_ssgd_on_one_copy_of_the_weights_has_the_same_bits(kernels: FlatKernels,
 
 
 @pytest.mark.parametrize("one", [False, True])
-def test_ssgd_grows_and_shrinks(one: bool) -> None:
+def test_ssgd_grows_and_shrinks(one: bool):
     cluster = Cluster(Family(name="ssgd"), (1, 2), start_at(), one=one)
     for counts in ((3, 1), (2, 3)):
         for t in range(3):
@@ -653,14 +656,14 @@ def test_ssgd_grows_and_shrinks(one: bool) -> None:
         np.testing.assert_array_equal(cluster.momenta, np.tile(v, (cluster.k, 1)))
 
 
-def test_a_rate_of_0_is_no_estimate() -> None:
+def test_a_rate_of_0_is_no_estimate():
     cluster = Cluster(Family(), (2,), start_at())
     cluster.step(gradients_of(cluster.weights, 0), replace(LOCALS["plain"], rate=0.0))
     rule = cluster.rules[0]
     assert known_to(rule) == Averages()
 
 
-def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
+def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch():
     """A whole model: three learners with batches of 4 against one with 12."""
     build = classifier(partial(MODELS["mlp"], classes=4, hidden=[6]), (1, 3, 3), "float")
     layout = plan_layout(build(1))

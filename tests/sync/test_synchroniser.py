@@ -96,7 +96,7 @@ class Gate(Single):
         assert self.open.wait(LIMIT)
 
 
-def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
+def test_an_overlapped_exchange_is_under_way_when_start_returns():
     comm = Gate()
     rank = overlapped(comm)
     _, mean, _ = rank.engine.shared()
@@ -113,7 +113,7 @@ def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
     rank.sync.close()
 
 
-def test_one_rank_exchanges_on_the_caller_s_thread() -> None:
+def test_one_rank_exchanges_on_the_caller_s_thread():
     comm = Gate()
     comm.size = 1
     comm.open.set()
@@ -134,8 +134,8 @@ def test_one_rank_exchanges_on_the_caller_s_thread() -> None:
     ],
 )
 def test_what_learners_wait_for_and_what_is_hidden(
-    monkeypatch: pytest.MonkeyPatch, settings: Family, overlap: bool, any_thread: bool, waited: float
-) -> None:
+    monkeypatch, settings: Family, overlap: bool, any_thread: bool, waited: float
+):
     """An exchange takes four seconds, of which the learners compute three where they may."""
     begun, computed, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -170,7 +170,7 @@ def test_what_learners_wait_for_and_what_is_hidden(
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(1, 0.0), (2, 4.0)])
-def test_ranks_that_talk_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, size: int, seconds: float) -> None:
+def test_ranks_that_talk_wait_for_each_other(monkeypatch, size: int, seconds: float):
     """The other comes four seconds later."""
     clock = Clock(monkeypatch, synchroniser)
 
@@ -187,7 +187,7 @@ def test_ranks_that_talk_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, si
     rank.sync.close()
 
 
-def test_the_centre_of_one_rank_s_learners_is_their_mean_once_it_is_settled() -> None:
+def test_the_centre_of_one_rank_s_learners_is_their_mean_once_it_is_settled():
     rank = Rank(Single(), Family(outer=Outer(gain=2.0)), 3, 3, overlap=False)
     for _ in range(3):
         rank.step()
@@ -201,7 +201,7 @@ def test_the_centre_of_one_rank_s_learners_is_their_mean_once_it_is_settled() ->
     rank.sync.close()
 
 
-def test_tallies_are_summed_over_ranks() -> None:
+def test_tallies_are_summed_over_ranks():
     def body(comm: Communicator) -> list[Tally | None]:
         rank = Rank(comm, Family(name="crossbow"), 1, 2, overlap=True)
         tallies = [rank.step(Tally(float(comm.rank == 1 and t == 1), 1.5 * t, 10 * comm.rank + t)) for t in range(3)]
@@ -213,7 +213,7 @@ def test_tallies_are_summed_over_ranks() -> None:
         assert tallies == [None, Tally(0, 0, 10), Tally(1, 3, 12), Tally(0, 6, 14), None]
 
 
-def test_tallies_wait_for_the_iteration_that_sends() -> None:
+def test_tallies_wait_for_the_iteration_that_sends():
     """With a period of 3 and no gain the steps of iterations 2, 3, 4 are sent together, and so are their tallies."""
     rank = Rank(Single(), Family(name="crossbow", period=3), 2, 2, overlap=False)
     tallies = []
@@ -240,7 +240,7 @@ class Broken(Single):
 
 @pytest.mark.parametrize("overlap", [True, False])
 @ALL
-def test_an_error_of_the_communicator_surfaces(settings: Family, overlap: bool) -> None:
+def test_an_error_of_the_communicator_surfaces(settings: Family, overlap: bool):
     rank = Rank(Broken(), settings, 2, 2, overlap=overlap)
 
     def step_and_wait() -> None:  # a rule that waits for its exchange raises at once, the others then
@@ -253,7 +253,7 @@ def test_an_error_of_the_communicator_surfaces(settings: Family, overlap: bool) 
     rank.sync.close()
 
 
-def test_calls_are_made_on_the_communication_thread_after_what_is_under_way() -> None:
+def test_calls_are_made_on_the_communication_thread_after_what_is_under_way():
     comm = Gate()
     rank = overlapped(comm)
     rank.step()
@@ -269,11 +269,9 @@ def test_calls_are_made_on_the_communication_thread_after_what_is_under_way() ->
     rank.sync.close()
 
 
-def test_a_communicator_of_one_thread_is_called_on_that_thread() -> None:
-    class OneThread(Gate):
-        any_thread = False
-
-    comm = OneThread()
+def test_a_communicator_of_one_thread_is_called_on_that_thread():
+    comm = Gate()
+    comm.any_thread = False
     comm.open.set()
     rank = overlapped(comm)
     rank.step()
@@ -284,7 +282,7 @@ def test_a_communicator_of_one_thread_is_called_on_that_thread() -> None:
     class OneThreadBroken(Broken):
         any_thread = False
 
-    rank = Rank(OneThreadBroken(), Family(name="crossbow"), 2, 2, overlap=True)
+    rank = overlapped(OneThreadBroken())
     rank.step()
     with pytest.raises(CommunicationError, match=r"^rank 1 is gone$"):
         rank.sync.settle()
@@ -305,7 +303,7 @@ def flip(array: Array, place: int) -> None:
     ids=["z", "z_prev", "ssgd"],
 )
 @pytest.mark.parametrize("wrong", [0, 1, 2])
-def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number: int, wrong: int) -> None:
+def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number: int, wrong: int):
     """Also where rank 0 is the one that is wrong: what counts is that all are equal."""
 
     def body(comm: Communicator) -> tuple[list[Array], Array, int, list[Array]]:
@@ -336,7 +334,7 @@ def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number: int
 
 
 @ALL
-def test_a_centre_that_is_another_on_one_rank_is_counted(settings: Family) -> None:
+def test_a_centre_that_is_another_on_one_rank_is_counted(settings: Family):
     """Also where the true mean then takes its place."""
 
     def body(comm: Communicator) -> tuple[int, list[Array]]:
@@ -356,7 +354,7 @@ def test_a_centre_that_is_another_on_one_rank_is_counted(settings: Family) -> No
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_a_mean_that_has_drifted_is_set_right() -> None:
+def test_a_mean_that_has_drifted_is_set_right():
     def body(comm: Communicator) -> tuple[float, Array, Array]:
         rank = Rank(comm, Family(outer=Outer(gain=2.0)), 1 + comm.rank, 3, overlap=True)
         for _ in range(3):
@@ -378,7 +376,7 @@ def test_a_mean_that_has_drifted_is_set_right() -> None:
 
 @pytest.mark.parametrize("name", ["numpy", "compiled"])
 @ALL
-def test_what_overflows_goes_on_without_a_warning(settings: Family, name: str) -> None:
+def test_what_overflows_goes_on_without_a_warning(settings: Family, name: str):
     """The learners' next losses tell. Of 1e25 the square is infinite in float32, and not in float64."""
     if name == "compiled":
         pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
@@ -396,8 +394,8 @@ def test_what_overflows_goes_on_without_a_warning(settings: Family, name: str) -
     rank.sync.close()
 
 
-def test_nothing_may_be_under_way() -> None:
-    rank = Rank(Single(), Family(name="crossbow"), 2, 2, overlap=True)
+def test_nothing_may_be_under_way():
+    rank = overlapped(Single())
     rank.step()
     with pytest.raises(AssertionError):
         rank.sync.exchange(Tally(), LOCAL, 1)
@@ -423,7 +421,7 @@ class Noted(Single):
         return np.stack([np.append(array, np.full(9, np.nan, array.dtype))] * 2)
 
 
-def test_what_other_ranks_may_still_read_is_not_written() -> None:
+def test_what_other_ranks_may_still_read_is_not_written():
     """What is added up row by row is sent in two arrays by turns."""
     comm = Noted()
     rank = Rank(comm, Family(), 1, 2, overlap=True, zeros=comm.zeros)
@@ -443,14 +441,14 @@ def test_what_other_ranks_may_still_read_is_not_written() -> None:
 
 
 @ALL
-def test_what_crosses_ranks_lies_where_the_communicator_says(settings: Family) -> None:
+def test_what_crosses_ranks_lies_where_the_communicator_says(settings: Family):
     comm = Noted()
     rank = Rank(comm, settings, 1, 2, overlap=True, zeros=comm.zeros)
     assert {array.size for array in comm.made} == {SIZE + TAIL}
     rank.sync.close()
 
 
-def test_what_overflows_on_several_ranks_goes_on_without_a_warning() -> None:
+def test_what_overflows_on_several_ranks_goes_on_without_a_warning():
     comm = Noted()
     rank = Rank(comm, Family(), 1, 2, overlap=False, zeros=comm.zeros)
     with warnings.catch_warnings():

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.launching import mpirun, needs_mpi, run
+from tests.launching import mpirun, needs_mpi, run, well
 
 FIT = """
 import numpy as np, mpibow as mb, sys
@@ -40,16 +40,14 @@ def test_fit_where_the_working_directory_was_removed(tmp_path):
     """With whole paths all goes well."""
     (tmp_path / "fit.py").write_text(f"import os, shutil\nos.chdir({str(tmp_path)!r})\nos.mkdir('gone')\n"
                                      f"os.chdir('gone')\nos.rmdir('../gone')\n{FIT}")  # fmt: skip
-    done = run([sys.executable, str(tmp_path / "fit.py"), str(tmp_path / "runs")])
-    assert done.returncode == 0, done.stderr
+    well(run([sys.executable, str(tmp_path / "fit.py"), str(tmp_path / "runs")]))
 
 
 @pytest.mark.parametrize("name", ["été-日本".encode(), b"no-utf8-\xe9"])
 @pytest.mark.parametrize("variables", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
 def test_names_beyond_ascii(tmp_path, variables: dict[str, str], name: bytes):
     (tmp_path / "fit.py").write_text(FIT, "utf-8")
-    done = run([sys.executable, "fit.py", os.fsdecode(name)], cwd=tmp_path, env=variables)
-    assert done.returncode == 0, done.stderr
+    well(run([sys.executable, "fit.py", os.fsdecode(name)], cwd=tmp_path, env=variables))
     (folder,) = (tmp_path / os.fsdecode(name)).iterdir()
     assert b"run directory " in (folder / "log.txt").read_bytes()
 

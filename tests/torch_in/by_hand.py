@@ -1,7 +1,5 @@
 """ResNet-18 for small images as a net of mpibow: what `from_torch` is compared with, kernel by kernel."""
 
-from __future__ import annotations
-
 import mpibow as mb
 from mpibow.graph.graph import Tensor
 

@@ -1,7 +1,5 @@
 """Samples of PyTorch's own tests for mpibow's functions of the same meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any

@@ -1,7 +1,5 @@
 """Modules as torchvision, timm and nanoGPT write them, small, each with an example of its inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ with their first axis as the batch; and a function of mpibow's own in its place.
 float64 by NumPy, and in float32 by oneDNN. An operator of which the first samples are refused as lacking is left then.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import signal

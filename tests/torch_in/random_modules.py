@@ -1,7 +1,5 @@
 """Small modules at random: for images, sequences and rows, of the layers and functions that users take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small modules as users bring them: read right, or refused by name. As a program: operators of several results."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

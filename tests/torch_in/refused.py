@@ -1,7 +1,5 @@
 """Modules that cannot become nets, each for one reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Outputs and gradients of a net by mpibow, and their differences from PyTorch's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

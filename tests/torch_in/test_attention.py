@@ -1,7 +1,5 @@
 """F.scaled_dot_product_attention with learned masks, padding, causal, and with dropout: value and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -82,7 +80,7 @@ def bound_of(name: str, kernels, dtype: str, training: bool = True) -> tuple[Any
 
 @pytest.mark.parametrize("machine", ["numpy", "onednn"])
 @pytest.mark.parametrize("name", [name for name in CASES if "dropout" not in name])
-def test_value_and_gradients(name: str, machine: str) -> None:
+def test_value_and_gradients(name: str, machine: str):
     kernels, dtype, tolerance = NUMPY, "float64", 1e-10
     if machine == "onednn":
         kernels, dtype, tolerance = find_kernels("onednn", "float32", None, True)[0], "float32", 1e-5
@@ -98,7 +96,7 @@ def test_value_and_gradients(name: str, machine: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "dropout" in name])
-def test_dropout(name: str) -> None:
+def test_dropout(name: str):
     """Nothing is dropped in evaluation; in training the gradient is the difference quotient of the same draw."""
     (module, given), bound, *_ = bound_of(name, NUMPY, "float64", training=False)
     bound.run()

@@ -1,7 +1,5 @@
 """Buffers of a module: a run keeps them all, and gives them back by name; weights and buffers stay together."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path
@@ -49,7 +47,7 @@ def same(module, fitted: mb.Fitted) -> None:
         np.testing.assert_array_equal(buffers[name].numpy(), array)
 
 
-def test_a_fresh_module_of_a_run_has_its_buffers(fitted: mb.Fitted, tmp_path: Path) -> None:
+def test_a_fresh_module_of_a_run_has_its_buffers(fitted: mb.Fitted, tmp_path):
     same(fitted.to_torch(), fitted)
     same(mb.load(fitted.summary.run).to_torch(read.Fourier()), fitted)
     fitted.save(tmp_path / "net.safetensors")
@@ -57,7 +55,7 @@ def test_a_fresh_module_of_a_run_has_its_buffers(fitted: mb.Fitted, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["torch", "safetensors"])
-def test_an_exported_state_dict_is_whole(fitted: mb.Fitted, tmp_path: Path, kind: str) -> None:
+def test_an_exported_state_dict_is_whole(fitted: mb.Fitted, tmp_path, kind: str):
     file, module = tmp_path / "net", read.Fourier()
     assert export([fitted.summary.run, "--to", kind, "--output", str(file)]) == 0
     arrays = {name: torch.from_numpy(array) for name, array in load_file(file).items()} if kind != "torch" else None
@@ -66,7 +64,7 @@ def test_an_exported_state_dict_is_whole(fitted: mb.Fitted, tmp_path: Path, kind
     same(module, fitted)
 
 
-def test_a_part_of_another_net(tmp_path: Path) -> None:
+def test_a_part_of_another_net(tmp_path):
     body = net()
 
     def tuned(x):
@@ -79,7 +77,7 @@ def test_a_part_of_another_net(tmp_path: Path) -> None:
     np.testing.assert_array_equal(module.net[0].B.numpy(), whole.buffers["body.net.0.B"])
 
 
-def test_weights_of_other_buffers_are_refused(fitted: mb.Fitted, tmp_path: Path) -> None:
+def test_weights_of_other_buffers_are_refused(fitted: mb.Fitted, tmp_path):
     run = fitted.summary.run
     rule = "the buffer net.0.B has other numbers than the module; fill the module before from_torch"
     for given in (run, fitted):
@@ -94,7 +92,7 @@ def test_weights_of_other_buffers_are_refused(fitted: mb.Fitted, tmp_path: Path)
     trained(again, tmp_path, weights=tuned)
 
 
-def test_a_module_without_the_buffer() -> None:
+def test_a_module_without_the_buffer():
     weights = {"weight": np.ones((2, 3), "f4"), "bias": np.zeros(2, "f4")}
     with pytest.raises(ConfigError, match="to_torch: the net has the buffer mask, Linear has none of that name"):
         import_module("mpibow.pytorch").into_torch(torch.nn.Linear(3, 2), weights, buffers={"mask": np.ones(3)})

@@ -1,7 +1,5 @@
 """Modules that cannot become nets, and weights that do not fit: each is named, with its place and what to do."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable
@@ -33,7 +31,7 @@ def of(function) -> Callable[[], Any]:
     return lambda: refused.Function(function)
 
 
-def test_what_mpibow_lacks_is_named_with_its_place() -> None:
+def test_what_mpibow_lacks_is_named_with_its_place():
     with pytest.raises(ConfigError) as raised:
         mb.from_torch(modules.Mixer(), (torch.zeros(2, 4, 6),))
     first, one, other, remedy = str(raised.value).splitlines()
@@ -69,7 +67,7 @@ def test_what_mpibow_lacks_is_named_with_its_place() -> None:
         ),
     ],
 )
-def test_refused(make: Callable[[], Any], shape: tuple[int, ...], told: str) -> None:
+def test_refused(make: Callable[[], Any], shape: tuple[int, ...], told: str):
     with pytest.raises(ConfigError, match=f"(?s)from_torch: .*{told}"):
         mb.from_torch(make(), (torch.randn(2, *shape),))
 
@@ -84,24 +82,24 @@ def test_refused(make: Callable[[], Any], shape: tuple[int, ...], told: str) -> 
         (nn.Bilinear(2, 2, 2), (torch.zeros(3, 2), torch.zeros(4, 2)), r"got \(3, 2\), \(4, 2\)"),
     ],
 )
-def test_arguments(module, inputs, told: str) -> None:
+def test_arguments(module, inputs, told: str):
     with pytest.raises(ConfigError, match=told):
         mb.from_torch(module, inputs)
 
 
-def test_other_shapes_than_the_examples() -> None:
+def test_other_shapes_than_the_examples():
     net = mb.from_torch(nn.Conv2d(3, 4, 3), (torch.zeros(1, 3, 8, 8),))
     with pytest.raises(mb.MpibowError, match=r"takes input \(n, 3, 8, 8\) as in example_inputs, got x \(2, 3, 9, 9\)"):
         net(Graph().input("x", (2, 3, 9, 9)))
 
 
-def test_a_net_is_applied_once() -> None:
+def test_a_net_is_applied_once():
     net, x = mb.from_torch(nn.Linear(3, 3), (torch.zeros(1, 3),)), Graph().input("x", (2, 3))
     with pytest.raises(ConfigError, match=r"weight: the net has weights of that name"):
         net(net(x))
 
 
-def test_the_module_stays_as_it_is() -> None:
+def test_the_module_stays_as_it_is():
     module = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Dropout(0.5)).eval()
     module[1].train()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
@@ -110,7 +108,7 @@ def test_the_module_stays_as_it_is() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
-def test_parts_in_evaluation_mode_stay_so() -> None:
+def test_parts_in_evaluation_mode_stay_so():
     module = nn.Sequential(nn.BatchNorm2d(2), nn.Dropout(0.5)).train()
     module[0].eval()
     graph, net = Graph(), mb.from_torch(module, (torch.randn(2, 2, 4, 4),))
@@ -122,7 +120,7 @@ def test_parts_in_evaluation_mode_stay_so() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_parameters_without_gradient_are_frozen(inside: bool, tmp_path) -> None:
+def test_parameters_without_gradient_are_frozen(inside: bool, tmp_path):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     module[0].requires_grad_(False)
@@ -143,7 +141,7 @@ def test_parameters_without_gradient_are_frozen(inside: bool, tmp_path) -> None:
     assert moved == {"0.weight": False, "0.bias": False, "2.weight": True, "2.bias": True}
 
 
-def test_weights_that_do_not_fit() -> None:
+def test_weights_that_do_not_fit():
     weights = {"weight": np.ones((2, 3), "f4"), "bias": np.zeros(2, "f4")}
     made = into_torch(nn.Linear(3, 2), weights)
     assert float(made.weight.detach().sum()) == 6
@@ -159,7 +157,7 @@ def test_weights_that_do_not_fit() -> None:
     assert float(into_torch(nn.Linear(3, 2), scoped, scope="body.").weight.detach().sum()) == 6
 
 
-def test_tied_weights_come_back_at_both_places() -> None:
+def test_tied_weights_come_back_at_both_places():
     module = modules.GPT()
     net = mb.from_torch(module, (torch.zeros(1, 12, dtype=torch.long),))
     weights = {name: array + 1 for name, array in net.weights.items()}
@@ -168,7 +166,7 @@ def test_tied_weights_come_back_at_both_places() -> None:
     assert torch.allclose(back.lm_head.weight, module.lm_head.weight + 1)
 
 
-def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pytorch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ConfigError, match=r"PyTorch is not installed.*pip install torch"):
         mb.from_torch(None, ())

@@ -1,14 +1,11 @@
 """Examples of modules of PyTorch learn, the first one on two ranks, too; they are short, and name what they lack."""
 
-from __future__ import annotations
-
 import runpy
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.launching import ROOT, mpirun, needs_mpi
+from tests.launching import ROOT, mpirun, needs_mpi, well
 from tests.oracle import pytorch
 
 EXAMPLE = ROOT / "examples/own_torch_module.py"
@@ -21,7 +18,7 @@ LEAST = 0.9  # chance is 0.1
 
 
 @pytest.mark.torch
-def test_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_alone(tmp_path, monkeypatch, capsys):
     pytorch()
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLE), run_name="__main__")
@@ -30,14 +27,12 @@ def test_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 @pytest.mark.torch
 @needs_mpi
-def test_on_two_ranks(tmp_path: Path) -> None:
+def test_on_two_ranks(tmp_path):
     pytorch()
-    done = mpirun(2, str(EXAMPLE), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) > LEAST
+    assert float(well(mpirun(2, str(EXAMPLE), cwd=tmp_path)).stdout) > LEAST
 
 
-def test_it_is_short_and_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_short_and_names_what_it_lacks(monkeypatch):
     assert len(EXAMPLE.read_text().splitlines()) <= 25
     monkeypatch.setitem(sys.modules, "torch", None)  # as where it is not installed
     with pytest.raises(SystemExit, match="pip install torch"):
@@ -46,7 +41,7 @@ def test_it_is_short_and_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", OTHERS)
-def test_others(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_others(name: str, tmp_path, monkeypatch, capsys):
     pytorch()
     for package in OTHERS[name]:
         pytest.importorskip(package)
@@ -57,7 +52,7 @@ def test_others(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_others_name_what_they_lack(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_name_what_they_lack(name: str, monkeypatch):
     monkeypatch.setitem(sys.modules, OTHERS[name][-1], None)
     with pytest.raises(SystemExit, match=f"pip install .*{OTHERS[name][-1]}"):
         runpy.run_path(str(ROOT / f"examples/{name}.py"), run_name="__main__")

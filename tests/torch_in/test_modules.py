@@ -1,11 +1,8 @@
 """Modules as torchvision, timm and nanoGPT write them: the same logits, trained on ranks and learners, given back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,14 +64,14 @@ def off(got, module, given: Sequence[Any]) -> float:
 @pytest.mark.parametrize(
     ("device", "precision", "bound"), [("numpy", "float64", TOLERANCE), ("onednn", "float32", LOOSE)]
 )
-def test_logits(name: str, device: str, precision: str, bound: float) -> None:
+def test_logits(name: str, device: str, precision: str, bound: float):
     kernels = find_kernels(device, precision, None, True)[0]
     module, net = net_of(name)
     given = inputs(name, 5)
     assert off(predicted(net, given, kernels, precision), module, given) <= bound
 
 
-def test_weights_have_the_names_of_the_state_dict() -> None:
+def test_weights_have_the_names_of_the_state_dict():
     module, net = net_of("resnet18")
     state = {name for name in module.state_dict() if not name.endswith("num_batches_tracked")}
     assert set(net.weights) == state
@@ -95,7 +92,7 @@ def kernels_run(net, kernels: Kernels) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def test_the_plan_is_that_of_the_net_by_hand() -> None:
+def test_the_plan_is_that_of_the_net_by_hand():
     kernels = find_kernels("onednn", "float32", None, True)[0]
     found = kernels_run(net_of("resnet18")[1], kernels)
     assert found == kernels_run(lambda image: resnet18(image, width=8), kernels)
@@ -115,7 +112,7 @@ def trained_by(name: str, steps: int, module, given: Sequence[Any], target) -> N
 
 
 @pytest.mark.parametrize("name", ["unet", "gpt"])
-def test_twenty_steps_as_in_pytorch(name: str, tmp_path: Path) -> None:
+def test_twenty_steps_as_in_pytorch(name: str, tmp_path):
     steps, count, case = 20, 3, modules.CASES[name]
     module, given = modules.made(name), inputs(name, count)
     net = mb.from_torch(module, tuple(given))

@@ -1,8 +1,5 @@
 """Modules that take tensors by name and give their own loss, as transformers' do; a user's own operators."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +49,7 @@ def samples() -> dict[str, Any]:
     return {"tokens": tokens, "mask": mask, "labels": tokens.masked_fill(mask == 0, -100)}
 
 
-def test_batches_of_several_lengths(tmp_path: Path) -> None:
+def test_batches_of_several_lengths(tmp_path):
     """Read once for each length; the weights are those of a net that computes nearly all batches at full length."""
     draw = np.random.default_rng(0)
     rows = [draw.integers(0, WORDS, draw.integers(1, LENGTH + 1)).tolist() for _ in range(32)]
@@ -95,7 +92,7 @@ def arrays() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", ["columns", "items"])
-def test_its_own_loss_trains_as_in_pytorch(net, form: str, tmp_path: Path) -> None:
+def test_its_own_loss_trains_as_in_pytorch(net, form: str, tmp_path):
     data: Any = arrays() | {"more": np.zeros(COUNT)}
     if form == "items":
         data = Items({**{name: data[name] for name in ("tokens", "mask")}, "label": data["labels"]})
@@ -124,7 +121,7 @@ def test_its_own_loss_trains_as_in_pytorch(net, form: str, tmp_path: Path) -> No
     np.testing.assert_allclose(found, logits, rtol=0, atol=1e-6)
 
 
-def test_outputs_by_name_without_labels() -> None:
+def test_outputs_by_name_without_labels():
     given = samples()
     net = mb.from_torch(Language(), {"mask": given["mask"], "tokens": given["tokens"]})
     assert (net.inputs, net.outputs) == (("tokens", "mask"), ("logits",))
@@ -146,7 +143,7 @@ class Rows(nn.Module):
         return self.head(y[torch.arange(x.shape[0]), y.sum(2).argmax(1)])
 
 
-def test_rows_of_the_batch_are_saved(tmp_path: Path) -> None:
+def test_rows_of_the_batch_are_saved(tmp_path):
     torch.manual_seed(0)
     x = torch.randn(9, 2, 8)
     data = (x.numpy(), np.arange(9, dtype=np.int32) % 3)
@@ -168,14 +165,14 @@ class Bent(nn.Module):
         return torch.atan(self.body(x)) * torch.digamma(x.abs() + 1)
 
 
-def test_all_that_lacks_is_named_at_once() -> None:
+def test_all_that_lacks_is_named_at_once():
     with pytest.raises(ConfigError) as raised:
         mb.from_torch(Bent(), (torch.randn(2, 4),))
     lines = str(raised.value).splitlines()
     assert [line.split()[0] for line in lines[1:-1]] == ["atan", "digamma"]
 
 
-def test_operators_of_a_users_own() -> None:
+def test_operators_of_a_users_own():
     atan = mb.operator("atan", np.arctan, lambda x, y, dy: dy / (1 + x * x))
     digamma = mb.operator("digamma", lambda x: np.vectorize(_digamma)(x))
     assert mb.from_torch(Bent(), (torch.randn(2, 4),), operators={"atan": atan, "digamma": digamma}).outputs

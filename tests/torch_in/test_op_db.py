@@ -1,7 +1,5 @@
 """A share of PyTorch's own samples: none is wrong, none a trace. `python -m tests.torch_in.op_db` has all."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 
@@ -31,19 +29,19 @@ def infos(*names: str) -> list[Any]:
 
 @pytest.mark.parametrize("opinfo", infos(*EQUAL))
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_equal_or_refused(opinfo, dtype: str) -> None:
+def test_equal_or_refused(opinfo, dtype: str):
     found = op_db.run(opinfo, getattr(torch, dtype), 3, enough=3)
     assert found.counts["equal"] or opinfo.variant_test_name, found
     assert not {*found.counts} & {*WRONG}, found
 
 
 @pytest.mark.parametrize("opinfo", infos(*REFUSED))
-def test_refused(opinfo) -> None:
+def test_refused(opinfo):
     assert {*op_db.run(opinfo, torch.float64, 1, enough=1).counts} <= {"refused: lacks", "refused: by rule"}
 
 
 @pytest.mark.parametrize("name", op_db.DIRECT)
-def test_functions_of_mpibow(name: str) -> None:
+def test_functions_of_mpibow(name: str):
     for opinfo in op_db.op_db:
         if name == op_db.name_of(opinfo):
             for dtype in (torch.float64, torch.float32):

@@ -1,7 +1,5 @@
 """Packed sequences: outputs, states and a step of SGD as in PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -28,7 +26,7 @@ class States(nn.Sequential):
 @pytest.mark.parametrize(
     "layer", [nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True), nn.GRU(3, 4, 2, bidirectional=True), nn.RNN(3, 4)]
 )
-def test_a_step_is_pytorchs(layer, tmp_path) -> None:
+def test_a_step_is_pytorchs(layer, tmp_path):
     module, x, lengths = States(layer).double(), torch.randn(4, 5, 3).double(), torch.tensor([3, 5, 1, 4])
     x[0, 3:] = torch.nan
     net = mb.from_torch(module, (x, lengths), lengths=(3,))

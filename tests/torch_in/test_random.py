@@ -1,7 +1,5 @@
 """Small modules at random: one step of SGD and one of AdamW, after PyTorch's own, and the module given back."""
 
-from __future__ import annotations
-
 import tempfile
 from importlib import import_module
 
@@ -35,7 +33,7 @@ UPDATES = {
 @pytest.mark.parametrize("kind", random_modules.KINDS)
 @settings(max_examples=17, derandomize=True, suppress_health_check=[*HealthCheck])
 @given(data=st.data(), seed=st.integers(0, 1000))
-def test_one_step_is_pytorchs(kind: str, data, seed: int) -> None:
+def test_one_step_is_pytorchs(kind: str, data, seed: int):
     torch.manual_seed(seed)
     module = random_modules.KINDS[kind](data.draw).double()
     x, target = torch.randn(COUNT, *module.shape).double(), torch.randint(3, (COUNT,))

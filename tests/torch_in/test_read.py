@@ -1,7 +1,5 @@
 """Modules as they come: wrappers, types, shapes, outputs, operators in place. Each is right, or refused by its name."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys
@@ -29,7 +27,7 @@ def batch(*shape: int, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("name", read.RIGHT)
-def test_right(name: str) -> None:
+def test_right(name: str):
     """from_torch itself compares values and gradients."""
     make, *shapes = read.RIGHT[name]
     module = make()
@@ -38,13 +36,13 @@ def test_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", read.REFUSED)
-def test_refused_by_name(name: str) -> None:
+def test_refused_by_name(name: str):
     make, shape, told = read.REFUSED[name]
     with pytest.raises(ConfigError, match=f"(?s)from_torch: .*{told}"):
         mb.from_torch(make(), (batch(*shape),))
 
 
-def test_operators_of_several_results_that_mpibow_lacks_are_named_without_a_word_more() -> None:
+def test_operators_of_several_results_that_mpibow_lacks_are_named_without_a_word_more():
     lines = subprocess.run(
         [sys.executable, "-m", "tests.torch_in.read"], capture_output=True, text=True, check=True, timeout=300
     )
@@ -61,7 +59,7 @@ def in_place() -> list[Any]:
 
 
 @pytest.mark.parametrize("target", in_place(), ids=str)
-def test_operators_in_place_have_the_arguments_of_the_others(target) -> None:
+def test_operators_in_place_have_the_arguments_of_the_others(target):
     anew = import_module("mpibow.aten.decomposition").anew
     name = target._schema.name.removeprefix("aten::").rstrip("_")
     parameters = inspect.signature(OPERATORS[name]).parameters
@@ -81,14 +79,14 @@ class Bare(nn.Module):
         return (x * self.scale) @ self.matrix
 
 
-def test_bare_weights_decay_as_those_of_layers_do() -> None:
+def test_bare_weights_decay_as_those_of_layers_do():
     graph = Graph()
     mb.from_torch(Bare(), (batch(2, 4),))(graph.input("x", (2, 4)))
     decays = {node.full(key): each.decay for node in graph.nodes for key, each in node.weights.items()}
     assert decays == {"scale": False, "matrix": True}
 
 
-def test_weights_without_axes_train_and_come_back(tmp_path) -> None:
+def test_weights_without_axes_train_and_come_back(tmp_path):
     torch.manual_seed(0)
     x, y = np.random.default_rng(0).standard_normal((32, 6)).astype("f4"), np.arange(32, dtype=np.int32) % 3
     settings = {"loss": mb.cross_entropy, "batch_size": 4, "learners": 2, "out": str(tmp_path)}
@@ -107,7 +105,7 @@ def test_weights_without_axes_train_and_come_back(tmp_path) -> None:
     assert tuned.weights["logit_scale"] == more.weights["logit_scale"]
 
 
-def test_the_trained_module_of_computed_weights_is_a_copy(tmp_path) -> None:
+def test_the_trained_module_of_computed_weights_is_a_copy(tmp_path):
     with pytest.warns(FutureWarning):
         module = nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 3)))
     data = batch(8, 6).numpy(), np.arange(8, dtype=np.int32) % 3
@@ -120,18 +118,18 @@ def test_the_trained_module_of_computed_weights_is_a_copy(tmp_path) -> None:
     np.testing.assert_allclose(fitted.predict(data[0]), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_another_gradient_than_pytorchs_is_refused() -> None:
+def test_another_gradient_than_pytorchs_is_refused():
     with pytest.raises(ConfigError, match=r"Crooked has another gradient of h\.weight than in PyTorch: they differ by"):
         mb.from_torch(read.Crooked(), (batch(4, 8),))
 
 
 @pytest.mark.parametrize("make", [read.NoNumber, read.NoGradient])
-def test_nan_does_not_pass(make) -> None:
+def test_nan_does_not_pass(make):
     with pytest.raises(ConfigError, match=r"PyTorch's own outputs or gradients of .* are NaN"):
         mb.from_torch(make(), (batch(4, 8),))
 
 
-def test_short_of_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_of_memory_is_said(monkeypatch):
     module = import_module("mpibow.pytorch")
     monkeypatch.setattr(module, "memory_left", lambda: 1000)
     with pytest.warns(UserWarning, match="Crooked was not compared with PyTorch, which needs 0 GiB"):

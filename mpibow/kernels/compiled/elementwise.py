@@ -166,8 +166,7 @@ def add_backward(call: Call) -> Run:
 
 
 def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
-    winner = {"winner": (physical(shapes.formats.y, shapes.y), "int32")}
-    return Buffers(saved=winner)
+    return Buffers(saved={"winner": (physical(shapes.formats.y, shapes.y), "int32")})
 
 
 GELU_SLOPE, CUBIC, CUBIC3 = _f(2 * SCALE), _f(2 * SCALE * CUBE), _f(6 * SCALE * CUBE)

@@ -257,7 +257,6 @@ def orthogonal(matrices: Sequence[Matrix], dtype: npt.DTypeLike, iterations: int
 
     def make(step: Array, total: Array, number: int, *, scale: float, fixed: bool = False) -> None:
         matrix = matrices[number]
-        place = matrix.rows, matrix.columns
-        _orthogonal(step, total, *place, room, float(scale), fixed, NUMBERS, iterations)
+        _orthogonal(step, total, matrix.rows, matrix.columns, room, float(scale), fixed, NUMBERS, iterations)
 
     return make

@@ -38,8 +38,7 @@ def inner_product(library: Library) -> Kernel:
     def described(op: Dense, shapes: Shapes, tag: str = "any") -> Trio:
         layout = library.descriptor
         x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]), tag)
-        bias = layout((op.units,), "a") if op.bias else None
-        return library.trio(shapes, "inner_product", (x, weight, bias, y))
+        return library.trio(shapes, "inner_product", (x, weight, layout((op.units,), "a") if op.bias else None, y))
 
     @once
     def trio_of(op: Dense, shapes: Shapes) -> Trio:

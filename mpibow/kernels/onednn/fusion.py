@@ -94,8 +94,7 @@ class _Finder:
         if split is not None:
             sources, inside = list(split.inputs), [*inside, split]
         op = HeadsAttention(attention.op, heads, split is not None)
-        node = Node(joined[1].name, op, (*sources, *attention.inputs[3:]))
-        return node, [*inside, attention, joined[0]]
+        return Node(joined[1].name, op, (*sources, *attention.inputs[3:])), [*inside, attention, joined[0]]
 
 
 def heads_together(graph: Graph) -> Graph:

@@ -1,7 +1,5 @@
 """oneDNN's objects: memory descriptors, and primitives with the commands that run them."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_char_p, c_int, c_void_p
@@ -56,7 +54,7 @@ class Descriptor(Handle):
 class Primitive(Handle):
     """A primitive descriptor: an implementation and its layouts."""
 
-    library: Library
+    library: "Library"
 
     def layout(self, argument: int) -> Descriptor:
         """The descriptor of an execution argument."""

@@ -64,8 +64,7 @@ BACK = [Row(stride * wide, stride, back=True) for wide in WIDTHS for stride in S
 def _for_row(b: IRBuilder, rows: Sequence[Row], wide: Value, stride: Value, generate: Callable[[Row], None]) -> None:
     """The code of the row that has these numbers."""
     for row in rows:
-        same = b.and_(b.icmp_signed("==", wide, I64(row.wide)), b.icmp_signed("==", stride, I64(row.stride)))
-        with b.if_then(same):
+        with b.if_then(b.and_(b.icmp_signed("==", wide, I64(row.wide)), b.icmp_signed("==", stride, I64(row.stride)))):
             generate(row)
 
 

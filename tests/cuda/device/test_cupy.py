@@ -17,7 +17,7 @@ from mpibow.cuda.device.find import find_device
 from mpibow.cuda.exchange.nccl import load_nccl, open_nccl
 from mpibow.errors import CommunicationError, DeviceError
 from tests.cuda.device.fakes import FakeStream
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 needs_cupy = pytest.mark.skipif(
     importlib.util.find_spec("cupy") is None, reason="CuPy is not installed: pip install -e '.[cuda]'"
@@ -65,9 +65,9 @@ def nccl_missing() -> str:
 def test_nccl_without_a_driver():
     """The identity is made, the communicator refused."""
     assert load_nccl().get_version() > 22000
-    with pytest.raises(CommunicationError) as caught:
-        open_nccl(Single(), FakeStream("sync", []))
-    assert str(caught.value).startswith("NCCL cannot connect the 1 ranks: NCCL_ERROR_")
+    assert refusal_of(open_nccl, Single(), FakeStream("sync", []), error=CommunicationError).startswith(
+        "NCCL cannot connect the 1 ranks: NCCL_ERROR_"
+    )
 
 
 def test_without_cupy(monkeypatch):
@@ -75,9 +75,7 @@ def test_without_cupy(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with refuses("device cuda: CuPy is not installed: pip install -e '.[cuda]'", DeviceError):
         load_cupy()
-    with pytest.raises(CommunicationError) as refused:
-        load_nccl()
-    assert str(refused.value).startswith("NCCL: CuPy cannot be loaded (")
+    assert refusal_of(load_nccl, error=CommunicationError).startswith("NCCL: CuPy cannot be loaded (")
 
 
 class FakeLibrary:

@@ -20,6 +20,7 @@ from mpibow.kernels.compiled.native import (
     native,
     native_stepwise,
 )
+from tests.launching import well
 
 ROOT = Path(__file__).parents[3]
 ARRAYS = {
@@ -150,9 +151,9 @@ def test_kernels_of_the_same_arguments_are_kept_apart_on_disk(tmp_path):
             (tmp_path / f"{name}.py").write_text(text)
             os.utime(tmp_path / f"{name}.py", (1e9, 1e9))
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return well(
+            subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+        ).stdout
 
     assert run(2, 1, 1) == "1 0; 2 0; 10 0; 20 0; "
     assert run(3, 2, 1) == "1 0; 3 0; 20 0; 40 0; "

@@ -20,6 +20,7 @@ from mpibow.job.device import Device
 from mpibow.kernels.compiled.code_cache import TITLE, compiling
 from mpibow.kernels.compiled.generated import applying, sending
 from tests.comm.threads import on_threads
+from tests.launching import well
 
 ROOT = Path(__file__).parents[3]
 JOB = """
@@ -155,8 +156,7 @@ def test_a_rank_without_compiled_kernels_prepares_beside_others():
 
 
 def test_the_first_iterations_find_all_passes_compiled():
-    done = subprocess.run([sys.executable, "-c", ITERATIONS], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    well(subprocess.run([sys.executable, "-c", ITERATIONS], cwd=ROOT, capture_output=True, text=True))
 
 
 def test_the_command_finds_every_compiled_function():
