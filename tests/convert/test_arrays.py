@@ -24,7 +24,7 @@ def refusal(path: Path, key: str = "") -> str:
 
 @pytest.mark.parametrize("dtype", ["u1", "<f4", ">f8", "f2", "i8", "?"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_rows_are_numpys(tmp_path, dtype: str, order: str):
+def test_rows_are_numpys(tmp_path, dtype, order):
     array = np.asarray(ARRAY * 50, order=order).astype(dtype, order="K")
     np.save(tmp_path / "a.npy", array)
     found = stored(tmp_path / "a.npy")
@@ -90,7 +90,7 @@ def npy(header: bytes, data: bytes = b"") -> bytes:
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, data: bytes, message: str):
+def test_what_is_wrong_is_said(tmp_path, data: bytes, message):
     (tmp_path / "a.npy").write_bytes(data)
     assert refusal(tmp_path / "a.npy") == f"{tmp_path}/a.npy: {WHOLE}: {message}"
 
@@ -119,7 +119,7 @@ FILES = files()
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_truncated_at_every_byte(tmp_path, name: str):
+def test_truncated_at_every_byte(tmp_path, name):
     path, key = tmp_path / name, "" if name == "a.npy" else "x"
     for size in range(len(FILES[name])):
         path.write_bytes(FILES[name][:size])
@@ -127,7 +127,7 @@ def test_truncated_at_every_byte(tmp_path, name: str):
 
 
 @pytest.mark.parametrize("name", ["a.npz", "b.npz"])
-def test_a_flipped_bit_of_the_values_is_seen(tmp_path, name: str):
+def test_a_flipped_bit_of_the_values_is_seen(tmp_path, name):
     path = tmp_path / name
     with zipfile.ZipFile(io.BytesIO(FILES[name])) as archive:
         stop = archive.infolist()[0].compress_size
@@ -138,7 +138,7 @@ def test_a_flipped_bit_of_the_values_is_seen(tmp_path, name: str):
 
 
 @given(st.sampled_from(sorted(FILES)), st.binary(max_size=60), st.integers(0, 500))
-def test_any_bytes(tmp_path_factory, name: str, rubbish: bytes, at: int):
+def test_any_bytes(tmp_path_factory, name, rubbish: bytes, at):
     path, key = tmp_path_factory.mktemp("any") / name, "" if name == "a.npy" else "x"
     start = FILES[name]
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):

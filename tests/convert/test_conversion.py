@@ -40,14 +40,14 @@ def test_parts(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("said", [2, 4])
-def test_a_source_of_another_count_leaves_nothing(tmp_path, said: int):
+def test_a_source_of_another_count_leaves_nothing(tmp_path, said):
     with refuses(f"{tmp_path}/out/train: the source has 3 images, {said} were expected; did it change?", RecordError):
         write_parts(tmp_path / "out", {"train": part(3, said)}, classes=2)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_spreading_keeps_the_order_and_takes_few_items_ahead(workers: int):
+def test_spreading_keeps_the_order_and_takes_few_items_ahead(workers):
     taken = []
 
     def items() -> object:
@@ -63,7 +63,7 @@ def test_spreading_keeps_the_order_and_takes_few_items_ahead(workers: int):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_in_a_worker_is_the_callers(workers: int):
+def test_an_error_in_a_worker_is_the_callers(workers):
     with pytest.raises(ValueError, match="invalid literal"), spreader(workers) as each:
         list(each(int, ["1", "x", "3"]))
 
@@ -97,7 +97,7 @@ sys.exit(script("folder").main(arguments()))
 
 
 @pytest.mark.parametrize("after", [0.1, 0.4, 1.5])  # seconds: workers are just being started, or at work
-def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path, after: float):
+def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path, after):
     """Nor do its workers say anything: Ctrl-C, which a terminal sends to all of them, is not theirs."""
     (tmp_path / "source").mkdir()
     for name in "ab":

@@ -82,7 +82,7 @@ def test_lots_are_small():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_part(tmp_path, workers: int, capsys):
+def test_a_part(tmp_path, workers, capsys):
     files = {"a": b"one", "b": b"xtwo", "c": b"three"}
     entries = folder(tmp_path / "c", files)
     with spreader(workers) as each:
@@ -109,7 +109,7 @@ def test_given_checksums_are_enough(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_damage_is_named(tmp_path, workers: int):
+def test_damage_is_named(tmp_path, workers):
     entries = folder(tmp_path / "c", {"a": b"one", "b": b"bad"})
     with pytest.raises(RecordError) as caught, spreader(workers) as each:
         list(part_of(entries, file_bytes, upper, each, "t", encoding="raw", statistics=1).samples)

@@ -57,7 +57,7 @@ def back(output: Path, name: str, *words: str) -> RecordSet:
 
 @pytest.mark.parametrize("kind", IMAGES)
 @pytest.mark.parametrize("names", [("ant", "bee", "cat"), ("cat", "ant", "bee"), ()])
-def test_tfrecord_and_back(tmp_path, kind: str, names: tuple[str, ...], capsys):
+def test_tfrecord_and_back(tmp_path, kind, names: tuple[str, ...], capsys):
     data = data_set(tmp_path / "set", kind, names)
     output = run(tmp_path / "set", "tfrecord")
     assert capsys.readouterr().out == f"{output}: 11 records of 3 classes\n"
@@ -68,7 +68,7 @@ def test_tfrecord_and_back(tmp_path, kind: str, names: tuple[str, ...], capsys):
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "grey", "rgb"])
-def test_folder_and_back(tmp_path, kind: str):
+def test_folder_and_back(tmp_path, kind):
     data = data_set(tmp_path / "set", kind)
     output = run(tmp_path / "set", "folder")
     suffix = "JPEG" if kind == "jpeg" else "png"
@@ -110,13 +110,13 @@ def test_classes_that_do_not_sort_keep_their_numbers(tmp_path):
         ((" a", "b"), ["0__a", "1_b"]),
     ],
 )
-def test_names_of_folders(names: tuple[str, ...], folders: list[str]):
+def test_names_of_folders(names: tuple[str, ...], folders):
     assert class_folders(names, 2) == folders
     assert sorted(folders) == folders
 
 
 @pytest.mark.parametrize("kind", ["float", "two channels"])
-def test_other_arrays_become_npy(tmp_path, kind: str):
+def test_other_arrays_become_npy(tmp_path, kind):
     data_set(tmp_path / "set", kind)
     output = run(tmp_path / "set", "folder")
     for number, label in enumerate(LABELS):
@@ -146,7 +146,7 @@ def test_tfrecord_bytes_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize("to", ["tfrecord", "folder"])
-def test_what_cannot_be_exported(tmp_path, to: str, capsys):
+def test_what_cannot_be_exported(tmp_path, to, capsys):
     data_set(tmp_path / "set", "png")
     taken = tmp_path / "taken"
     taken.mkdir()

@@ -29,7 +29,7 @@ NOISE = Image.fromarray(RANDOM.integers(0, 256, (19, 23, 3), dtype=np.uint8))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_every_pixel_counts_once(workers: int):
+def test_every_pixel_counts_once(workers):
     with spreader(workers) as each:
         mean, std = moments_of(iter([DARK, LIGHT]), each)
     assert mean == [4, 10, 30]  # (0 + 2 + 10) / 3, and (20 + 20 + 50) / 3
@@ -47,7 +47,7 @@ def test_a_jpeg_is_what_it_decodes_to():
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-def test_modes_become_rgb(mode: str):
+def test_modes_become_rgb(mode):
     mean, _ = moments_of([png([[0, 0], [0, 255]], mode)])
     assert mean == [63.75] * 3
 
@@ -86,13 +86,13 @@ def test_no_images():
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", encode(NOISE, "JPEG")[:400], DARK]), st.integers(0, 400))
-def test_any_bytes(rubbish: bytes, start: bytes, at: int):
+def test_any_bytes(rubbish: bytes, start: bytes, at):
     data = start[:at] + rubbish + start[at + len(rubbish) :]
     assert isinstance(histogram(data), str | np.ndarray)
 
 
 @given(st.integers(0, 10**7), st.integers(0, 300))
-def test_a_sample_is_spread_evenly(count: int, wanted: int):
+def test_a_sample_is_spread_evenly(count, wanted):
     numbers = evenly(count, wanted)
     assert len(numbers) == min(count, wanted)
     assert all(0 <= number < count for number in numbers)

@@ -36,7 +36,7 @@ def refusal(data: bytes, make: ToEncoded | ToArray = ToEncoded("jpeg")) -> str: 
     ("kind", "mode"),
     [("jpeg", "RGB"), ("jpeg", "L"), ("png", "RGB"), ("png", "L"), ("png", "P"), ("png", "RGBA"), ("png", "1")],
 )
-def test_keeps_the_bytes(kind: str, mode: str):
+def test_keeps_the_bytes(kind, mode):
     data = file(PICTURE.convert(mode), kind)
     assert kinds(data) == (kind.upper(), mode)
     for make in (ToEncoded(kind), ToEncoded(kind, decode=True)):
@@ -62,7 +62,7 @@ def test_cmyk_becomes_an_rgb_jpeg_of_high_quality():
 @pytest.mark.parametrize(
     ("form", "mode", "becomes"), [("PNG", "RGB", "RGB"), ("PNG", "L", "L"), ("GIF", "P", "RGB"), ("BMP", "RGB", "RGB")]
 )
-def test_others_become_jpeg(form: str, mode: str, becomes: str):
+def test_others_become_jpeg(form, mode, becomes):
     made, remark, _ = ToEncoded("jpeg")(file(PICTURE.convert(mode), form))
     assert (kinds(made), remark) == (("JPEG", becomes), f"{mode} {form}")
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_used_is_named():
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_truncated_images_are_found_by_decoding(form: str):
+def test_truncated_images_are_found_by_decoding(form):
     data = file(PICTURE, form)
     for size in range(0, len(data) - 20, 5):
         for make in (ToEncoded(form.lower(), decode=True), ToArray(3)):
@@ -138,7 +138,7 @@ def test_truncated_images_are_found_by_decoding(form: str):
 
 
 @given(st.binary(max_size=40), st.integers(0, 400), st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "TIFF"]))
-def test_any_bytes(rubbish: bytes, at: int, form: str):
+def test_any_bytes(rubbish: bytes, at, form):
     data = file(PICTURE, form)
     data = data[:at] + rubbish + data[at + len(rubbish) :]
     for make in (ToEncoded("jpeg", decode=True), ToEncoded("png", size=(2, 2)), ToArray(3)):

@@ -16,7 +16,7 @@ INPUTS = {"image": ((3, 24, 24), "uint8")}
 @pytest.mark.parametrize("wanted", [NetInputs(INPUTS, Size(24)), NetInputs(INPUTS), NetInputs(INPUTS, crop=True)])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_upright(tmp_path, wanted: NetInputs, kind: str, orientation: int):
+def test_images_are_upright(tmp_path, wanted: NetInputs, kind, orientation):
     lying = encode(picture(40, 60), kind, exif=exif(orientation))
     upright = encode(ImageOps.exif_transpose(Image.open(BytesIO(lying))), "PNG")
     found = []

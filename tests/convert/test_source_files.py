@@ -44,7 +44,7 @@ def test_files(tmp_path):
         ),
     ],
 )
-def test_parts(tmp_path, capsys, there: list[str], found: dict[str, list[str]]):
+def test_parts(tmp_path, capsys, there, found: dict[str, list[str]]):
     touch(tmp_path, *there)
     assert names(tmp_path, parts(tmp_path)) == found
     out = f"{tmp_path}: left out, not parts by their names: other\n"
@@ -64,7 +64,7 @@ def test_one_file_is_to_train(tmp_path):
         (["train", "test-1", "val-1"], "has test-1 and val-1; say which by --train and --test"),
     ],
 )
-def test_parts_that_are_not_clear(tmp_path, there: list[str], message: str):
+def test_parts_that_are_not_clear(tmp_path, there, message):
     touch(tmp_path / "in", *there) if there else None
     with refuses(f"{tmp_path}/in: {message}", RecordError):
         parts(tmp_path / "in")

@@ -38,7 +38,7 @@ def test_the_real_list():
 @pytest.mark.parametrize(
     "text", ["{}\n{}\n", "0 {} tench\n1 {} fish\n", "{} 1 tench\r\n{} 2 x\r\n\n", "{}\ttench, fish\n {} "]
 )
-def test_lists(tmp_path, text: str):
+def test_lists(tmp_path, text):
     assert synsets(write(tmp_path / "a", text.format(B, A))) == [B, A]
 
 
@@ -50,7 +50,7 @@ def test_lists(tmp_path, text: str):
         ("", "has no synsets"),
     ],
 )
-def test_lists_that_do_not_fit(tmp_path, text: str, message: str):
+def test_lists_that_do_not_fit(tmp_path, text, message):
     path = write(tmp_path / "a", text)
     with refuses(f"{path}: {message}", RecordError):
         synsets(path)
@@ -65,7 +65,7 @@ def test_lists_that_do_not_fit(tmp_path, text: str, message: str):
         + "".join(f"{IMAGES[i][:-5]},{s} 85 1 2 3 {s} 1 2 3 4\n" for i, s in enumerate([B, A, C, B])),
     ],
 )
-def test_labels_by_synset(tmp_path, text: str):
+def test_labels_by_synset(tmp_path, text):
     assert validation_labels(write(tmp_path / "a", text), IMAGES) == [B, A, C, B]
 
 
@@ -111,7 +111,7 @@ WORDS = st.sampled_from([A, B, "1", "0", "-1", "²", "x", *IMAGES, " ", ",", "\n
 
 
 @given(st.lists(WORDS, max_size=12).map("".join) | st.text(max_size=20))
-def test_any_text(tmp_path_factory, text: str):
+def test_any_text(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "labels"
     path.write_text(text, "utf-8", "surrogatepass")
     for look in (

@@ -36,7 +36,7 @@ def test_what_is_written_is_read(
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1), st.sampled_from(",;\t|"))
-def test_with_few_quotes(tmp_path_factory, rows: list[tuple[str, str]], separator: str):
+def test_with_few_quotes(tmp_path_factory, rows: list[tuple[str, str]], separator):
     """The first line names the separator, as cells may have others; spaces at a cell's begin are not kept."""
     path = tmp_path_factory.getbasetemp() / "few.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -62,7 +62,7 @@ def test_with_few_quotes(tmp_path_factory, rows: list[tuple[str, str]], separato
         ("\n\n", []),
     ],
 )
-def test_rows_and_their_lines(tmp_path, text: str, rows: list[tuple[int, list[str]]]):
+def test_rows_and_their_lines(tmp_path, text, rows: list[tuple[int, list[str]]]):
     (tmp_path / "a.csv").write_text(text, encoding="utf-8", newline="")
     assert rows_of(tmp_path / "a.csv") == rows
 
@@ -88,7 +88,7 @@ def test_rows_and_their_lines(tmp_path, text: str, rows: list[tuple[int, list[st
         (gzip.compress(b"a", mtime=0), "is an archive or a workbook; unpack it, or save the sheet as CSV"),
     ],
 )  # fmt: skip
-def test_what_is_refused(tmp_path, data: bytes, message: str):
+def test_what_is_refused(tmp_path, data: bytes, message):
     path = tmp_path / "a.csv"
     path.write_bytes(data)
     with refuses(f"{path}: {message}", RecordError):

@@ -41,7 +41,7 @@ refusal = partial(refusal_of, contents)
 
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
-def test_reads_what_tarfile_writes(form: int):
+def test_reads_what_tarfile_writes(form):
     files = FILES if form != tarfile.USTAR_FORMAT else {name[-150:].lstrip("/"): data for name, data in FILES.items()}
     assert contents(tar(files, form)) == files
 
@@ -133,7 +133,7 @@ def test_links_are_refused():
         (b"12 size=1_0\n", "an extended header has the size '1_0'"),
     ],
 )
-def test_damaged_extended_headers(kind: bytes, lines: bytes, message: str):
+def test_damaged_extended_headers(kind: bytes, lines: bytes, message):
     info = tarfile.TarInfo("x")
     info.type, info.size = kind, len(lines)
     data = info.tobuf() + lines.ljust(512, b"\0") + tar({"a": b"abc"})[512:]
@@ -160,7 +160,7 @@ def test_a_changed_length_in_an_extended_header():
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     st.booleans(),
 )
-def test_any_bytes(rubbish: bytes, at: int, form: int, mend: bool):
+def test_any_bytes(rubbish: bytes, at, form, mend):
     """With `mend` the header's checksum is right again, so that its fields are looked at."""
     data = bytearray(tar(form=form))
     data[at : at + len(rubbish)] = rubbish

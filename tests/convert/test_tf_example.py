@@ -31,7 +31,7 @@ def test_golden_bytes():
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_every_kind(packed: bool):
+def test_every_kind(packed):
     data = examples.example(packed, b=[b"x", b"", b"yz"], f=[0.5, -2.0], i=[0, -1, 2**63 - 1, -(2**63), 300])
     found = parse(data)
     assert {name: (feature.kind, values(feature)) for name, feature in found.items()} == {
@@ -92,7 +92,7 @@ def test_what_is_encoded_is_parsed(features: dict[str, list[int] | bytes]):
 
 
 @given(st.binary(max_size=60), st.integers(0, 40), st.integers(0, 20))
-def test_any_bytes(rubbish: bytes, at: int, more: int):
+def test_any_bytes(rubbish: bytes, at, more):
     data = examples.example(a=[b"x"], b=[1.0, 2.0], c=[1, -1])
     try:
         parse(data[:at] + rubbish + data[at + more :])

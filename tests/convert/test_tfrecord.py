@@ -151,7 +151,7 @@ def test_an_index_cuts_a_file_into_pieces(file: Path):
         ("", "line 0: ends at byte 0, the file at byte 66"),
     ],
 )
-def test_a_stale_index(file: Path, text: str, message: str):
+def test_a_stale_index(file: Path, text, message):
     index = file.with_suffix(".idx")
     index.write_text(text)
     assert refusal(file, index) == f"{index}: {message}; make the index of a.tfrecord again, or go without"
@@ -170,7 +170,7 @@ def test_an_index_of_another_file(file: Path):
 
 @settings(max_examples=60)
 @given(st.binary(max_size=60), st.integers(0, 66), st.booleans())
-def test_any_bytes(tmp_path_factory, rubbish: bytes, at: int, framed: bool):
+def test_any_bytes(tmp_path_factory, rubbish: bytes, at, framed):
     path = tmp_path_factory.getbasetemp() / "rubbish"
     path.write_bytes(WHOLE[:at] + (frame(rubbish) if framed else rubbish) + WHOLE[at:])
     try:
@@ -183,7 +183,7 @@ def test_any_bytes(tmp_path_factory, rubbish: bytes, at: int, framed: bool):
     st.text(st.characters(max_codepoint=127))
     | st.lists(st.integers(0, 70), max_size=6).map(lambda v: " ".join(map(str, v)))
 )
-def test_any_index(tmp_path_factory, text: str):
+def test_any_index(tmp_path_factory, text):
     path, index = tmp_path_factory.getbasetemp() / "file", tmp_path_factory.getbasetemp() / "index"
     path.write_bytes(WHOLE)
     index.write_text(text)

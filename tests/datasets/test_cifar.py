@@ -130,7 +130,7 @@ def test_cifar10(tmp_path, capsys):
 
 @EACH_VERSION
 @pytest.mark.parametrize("place", ["folder", "its own folder", "archive", "folder with the archive"])
-def test_every_place(tmp_path, version: CifarVersion, place: str):
+def test_every_place(tmp_path, version: CifarVersion, place):
     source = tmp_path / "source"
     if "archive" in place:
         path = archive(source / version.archive, version)
@@ -148,14 +148,14 @@ def test_every_place(tmp_path, version: CifarVersion, place: str):
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.xz", "a.tgz"])
-def test_archives_packed_otherwise(tmp_path, name: str):
+def test_archives_packed_otherwise(tmp_path, name):
     cifar.convert(archive(tmp_path / name, PYTHON), tmp_path / "output", any_count=True)
     check(tmp_path / "output", PYTHON)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(("pack", "end"), [(gzip.compress, ".gz"), (lzma.compress, ".xz")])
-def test_packed_files(tmp_path, pack: Callable[[bytes], bytes], end: str, workers: int):
+def test_packed_files(tmp_path, pack: Callable[[bytes], bytes], end, workers):
     cifar.convert(folder(tmp_path / "source", BINARY, pack, end), tmp_path / "output", any_count=True, workers=workers)
     check(tmp_path / "output", BINARY)
     assert sorted(open_records(tmp_path / "output" / "test").manifest.sources) == [f"test_batch.bin{end}"]
@@ -195,7 +195,7 @@ def test_names_are_known_without_their_file(tmp_path, version: CifarVersion):
         (PYTHON, "batches.meta", python2.pickled({"label_names": "abcdefghij"})),
     ],
 )
-def test_names_that_are_not_ten(tmp_path, version: CifarVersion, name: str, data: bytes):
+def test_names_that_are_not_ten(tmp_path, version: CifarVersion, name, data: bytes):
     source = folder(tmp_path / "source", version)
     (source / name).write_bytes(data)
     assert refusal(source) == f"{source}/{name}: must have 10 different names of classes; {AGAIN} or remove it"
@@ -299,7 +299,7 @@ BAD_LABEL = np.full((1, 3073), 10, np.uint8).tobytes()
         ),
     ],
 )
-def test_bad_files_are_named(tmp_path, name: str, data: bytes, message: str):
+def test_bad_files_are_named(tmp_path, name, data: bytes, message):
     version = reader.VERSION_OF[name]
     source = folder(tmp_path / "source", version)
     (source / name).write_bytes(data)
@@ -345,7 +345,7 @@ def test_a_member_longer_than_any_file(tmp_path):
 
 
 @given(st.sampled_from(sorted(reader.VERSION_OF)), st.binary(max_size=60), st.integers(0, 7000))
-def test_any_bytes(name: str, rubbish: bytes, at: int):
+def test_any_bytes(name, rubbish: bytes, at):
     version = reader.VERSION_OF[name]
     start, labels = files(version)[name], LABELS[version.set, version.set == "cifar100"]
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):
@@ -356,7 +356,7 @@ def test_any_bytes(name: str, rubbish: bytes, at: int):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path, monkeypatch, packed: bool):
+def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path, monkeypatch, packed):
     """A pickle's arrays are copies; all of CIFAR-10 would otherwise be in memory twice."""
     earlier = []
     batch_of = reader.batch_of

@@ -29,7 +29,7 @@ def opened(source: Path, part: str = "train") -> RecordSet:
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("JPEG", "jpg"), ("JPEG", "JPEG"), ("PNG", "png")])
-def test_bytes_are_kept(tmp_path, form: str, suffix: str):
+def test_bytes_are_kept(tmp_path, form, suffix):
     files = {f"{name}/{n}.{suffix}": image(10 * n + i, form) for i, name in enumerate("ab") for n in range(2)}
     source = write(tmp_path / "in", files)
     assert run(source) == 0
@@ -55,7 +55,7 @@ def parts_of(source: Path) -> list[str]:
         *(("train", "valid/valid"), ("images/Train/a folder", "images/Validation"), ("trainval", "test_stg1")),
     ],
 )
-def test_parts(tmp_path, train: str, test: str, capsys):
+def test_parts(tmp_path, train, test, capsys):
     source = write(tmp_path / "in", {f"{train}/{name}": data for name, data in SMALL.items()})
     write(source, {f"{test}/cat/0.png.jpg": image(99), f"{test}/dog/deeper/still/x.jpg": image(98)})
     write(source, {"__MACOSX/train/cat/._0.jpg": b"", "notes/x.txt": b""})
@@ -121,7 +121,7 @@ A_CLASS = "has no folders with images, a folder a class was expected"
         ("images/train images/val", f"/images/train: {A_CLASS}; images in it: 1"),
     ],
 )
-def test_what_names_leave_open(tmp_path, capsys, places: str, message: str):
+def test_what_names_leave_open(tmp_path, capsys, places, message):
     names = [place.replace("_", " ") for place in places.split(",")] if "," in places else places.split(" ")
     source = write(tmp_path / "in", {f"{name}/x.jpg": image(1) for name in names})
     if not places.startswith("."):
@@ -357,7 +357,7 @@ def test_sources_without_images(tmp_path, capsys):
         (["--size=4x0", "--encode=raw"], "argument --size: must be at least 1, got 0"),
     ],
 )
-def test_options_that_do_not_fit(capsys, words: list[str], message: str):
+def test_options_that_do_not_fit(capsys, words, message):
     with pytest.raises(SystemExit):
         folder.main(["--source", "x", *words])
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {message}")

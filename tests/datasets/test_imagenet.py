@@ -115,7 +115,7 @@ FORMS_ = {
 
 
 @pytest.mark.parametrize("form", FORMS_)
-def test_every_form_gives_the_same(tmp_path, form: str):
+def test_every_form_gives_the_same(tmp_path, form):
     source = FORMS_[form](tmp_path / "in")
     assert run(source) == 0
     assert records(source) == EXPECTED
@@ -198,7 +198,7 @@ def test_images_that_not_every_decoder_reads(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("form", ["tree", "tar of tars", "TFRecords"])
-def test_a_limit_of_every_class(tmp_path, form: str):
+def test_a_limit_of_every_class(tmp_path, form):
     source = FORMS_[form](tmp_path / "in")
     assert run(source, "--limit", "1") == 0
     assert records(source) == [EXPECTED[0], EXPECTED[2], EXPECTED[3]]
@@ -211,7 +211,7 @@ def test_a_limit_of_every_class(tmp_path, form: str):
 
 @pytest.mark.parametrize("part", ["train", "validation"])
 @pytest.mark.parametrize("form", FORMS_)
-def test_a_part_alone(tmp_path, form: str, part: str):
+def test_a_part_alone(tmp_path, form, part):
     source = FORMS_[form](tmp_path / "in")
     marks = ("train",) if part == "validation" else ("val",)
     for path in source.rglob("*"):

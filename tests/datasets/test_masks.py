@@ -56,7 +56,7 @@ def read(folder: Path, part: str = "train") -> tuple:
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "L;4"])
-def test_pairs(tmp_path, mode: str, capsys):
+def test_pairs(tmp_path, mode, capsys):
     write(tmp_path, mode=mode)
     assert convert(tmp_path) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "masks: 3 classes, 255 is without one"
@@ -106,7 +106,7 @@ def test_parts(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_and_masks_are_turned_each_by_its_own(tmp_path, capsys, orientation: int):
+def test_images_and_masks_are_turned_each_by_its_own(tmp_path, capsys, orientation):
     write(tmp_path, 4)
     assert convert(tmp_path) == 0
     images, masks = read(tmp_path)
@@ -162,7 +162,7 @@ def broken(folder: Path, name: str) -> None:
         ("one class", "masks: have one class alone"),
     ],
 )
-def test_what_is_refused(tmp_path, capsys, name: str, message: str):
+def test_what_is_refused(tmp_path, capsys, name, message):
     write(tmp_path)
     broken(tmp_path, name)
     assert convert(tmp_path) == 3

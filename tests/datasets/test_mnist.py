@@ -76,7 +76,7 @@ def test_mnist(tmp_path, capsys):
 @pytest.mark.parametrize("mark", ["-", "."])
 @pytest.mark.parametrize("end", ["", ".gz"])
 @pytest.mark.parametrize(("prefix", "test"), [("", "t10k"), ("emnist-digits-", "test")])
-def test_any_name(tmp_path, mark: str, end: str, prefix: str, test: str):
+def test_any_name(tmp_path, mark, end, prefix, test):
     mnist.convert(source(tmp_path / "source", prefix, test, mark, end), tmp_path / "output", prefix=prefix)
     assert sorted(os.listdir(tmp_path)) == ["output", "source"]
     for name, count in (("train", 6), ("test", 2)):
@@ -155,14 +155,14 @@ IDX3 = "an IDX file of bytes in 3 dimensions with 00 00 08 03"
         ("t10k-labels-idx1", idx(IMAGES), f"starts with 00 00 08 03, {IDX1}"),
     ],
 )
-def test_bad_files_are_named(tmp_path, name: str, data: bytes, message: str):
+def test_bad_files_are_named(tmp_path, name, data: bytes, message):
     folder = source(tmp_path / "source", end="")
     (folder / f"{name}-ubyte").write_bytes(data)
     assert refusal(folder) == f"{folder}/{name}-ubyte: {message}"
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3"])
-def test_truncated_gzip_at_every_byte(tmp_path, name: str):
+def test_truncated_gzip_at_every_byte(tmp_path, name):
     folder = source(tmp_path / "source")
     path = folder / f"{name}-ubyte.gz"
     whole = path.read_bytes()

@@ -47,7 +47,7 @@ def check(folder: Path, images: np.ndarray, labels: np.ndarray, part: str = "tra
         (IMAGES[:, 0, :, :, None], "nhwc", IMAGES[:, :1]),
     ],
 )
-def test_layouts(tmp_path, capsys, array: np.ndarray, layout: str, images: np.ndarray, order: str):
+def test_layouts(tmp_path, capsys, array: np.ndarray, layout, images: np.ndarray, order):
     array = np.asarray(array, order=order)
     words = save(tmp_path, train_images=array, train_labels=LABELS, test_images=array[:8], test_labels=LABELS[:8])
     assert convert(tmp_path, *words) == 0
@@ -69,7 +69,7 @@ def test_layouts(tmp_path, capsys, array: np.ndarray, layout: str, images: np.nd
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "f2"])
-def test_floats_are_stored_as_float32(tmp_path, dtype: str):
+def test_floats_are_stored_as_float32(tmp_path, dtype):
     array = RANDOM.normal(size=(20, 1, 6, 5)).astype(dtype)
     words = save(tmp_path, train_images=array, train_labels=LABELS[:, None], test_images=array, test_labels=LABELS)
     assert convert(tmp_path, *words) == 0  # and labels of shape (n, 1)
@@ -175,7 +175,7 @@ def test_classes_without_records(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
-def test_values_that_are_not_finite(tmp_path, capsys, value: float):
+def test_values_that_are_not_finite(tmp_path, capsys, value):
     array = RANDOM.normal(size=IMAGES.shape)
     array[13, 2, 5, 4] = value
     words = save(tmp_path, train_images=array, train_labels=LABELS)
@@ -284,14 +284,14 @@ def test_train_and_test_are_alike(tmp_path, capsys):
         (("--train", "a", "--remap", "--classes", "3"), "--remap finds the classes itself, so leave out --classes"),
     ],
 )
-def test_arguments(tmp_path, capsys, words: tuple[str, ...], message: str):
+def test_arguments(tmp_path, capsys, words: tuple[str, ...], message):
     with exits(2):
         convert(tmp_path, *words)
     assert capsys.readouterr().err.endswith(f"error: {message}\n")
 
 
 @pytest.mark.parametrize("form", ["npy", "npz"])
-def test_images_are_never_all_in_memory(tmp_path, form: str):
+def test_images_are_never_all_in_memory(tmp_path, form):
     array, labels = np.zeros((128, 1, 512, 512), np.uint8), np.arange(128) % 2
     if form == "npy":
         words = save(tmp_path, train_images=array, train_labels=labels)

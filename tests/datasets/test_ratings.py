@@ -26,7 +26,7 @@ def convert(folder: Path, source: Path, *words: str) -> int:
 
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("whole", [True, False], ids=["folder", "file"])
-def test_every_rating_once(tmp_path, name: str, whole: bool, capsys):
+def test_every_rating_once(tmp_path, name, whole, capsys):
     """Numbered in the order of their own numbers: users 3, 7 and 196, items 4, 20, 31 and 1000."""
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / name).write_text("\n".join(WRITTEN[name]) + "\n")
@@ -90,7 +90,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(tmp_path, case: str, capsys):
+def test_what_is_refused(tmp_path, case, capsys):
     text, message = REFUSED[case]
     (tmp_path / "u.data").write_text(text)
     assert convert(tmp_path, tmp_path / "u.data") == 3

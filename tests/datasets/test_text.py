@@ -33,7 +33,7 @@ def opened(folder: Path, part: str = "train", *, training: bool = False, **setti
 
 @pytest.mark.parametrize("text", [TEXT, "añb\U0001f600c" * 30, "x" * (CHUNK + 3)])
 @pytest.mark.parametrize("tokens", ["chars", "bytes"])
-def test_the_text_comes_back(tmp_path, text: str, tokens: str):
+def test_the_text_comes_back(tmp_path, text, tokens):
     assert convert(tmp_path, text, "--tokens", tokens) == 0
     found = opened(tmp_path, context=4)
     assert found.tokens.decode(found.stream) == text
@@ -143,7 +143,7 @@ def test_it_trains_and_the_run_keeps_the_tokenizer(here: Path):
         ("abc", ["--tokens", "none.json"], "none.json: cannot be read: no such file or directory"),
     ],
 )
-def test_what_is_refused(tmp_path, capsys, text: str | bytes, words: list[str], message: str):
+def test_what_is_refused(tmp_path, capsys, text: str | bytes, words, message):
     assert convert(tmp_path, text, *words) == 3
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -69,7 +69,7 @@ def test_a_genuine_file(tmp_path, capsys):
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
 @pytest.mark.parametrize("index", [False, True])
-def test_encoded_images_are_kept(tmp_path, form: str, index: bool):
+def test_encoded_images_are_kept(tmp_path, form, index):
     parts = {"train": images([1, 3, 2, 1], form), "test": images([3, 1], form)}
     for name, examples in parts.items():
         for number in range(2):
@@ -105,7 +105,7 @@ PIXELS = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 4)
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("kind", ["bytes", "float bytes", "floats", "integers"])
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
-def test_pixels(tmp_path, kind: str, layout: str, packed: bool):
+def test_pixels(tmp_path, kind, layout, packed):
     stored = PIXELS.transpose(1, 2, 0) if layout == "hwc" else PIXELS
     values = {
         "bytes": [stored.tobytes()],
@@ -200,7 +200,7 @@ LABEL, SIZE = "image/class/label", len(encoded(0))
         (b"\x0a\x05", "is not a tf.Example: damaged, or another kind of record"),
     ],
 )
-def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message: str):
+def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message):
     write(tmp_path / "a", data)
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a") == f"{tmp_path}/a: record 0: {message}"
 
@@ -214,7 +214,7 @@ def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message: str):
         ([0, 1, 2, -1], "integers of an image must lie in [0, 255], got -1 to 2"),
     ],
 )
-def test_pixels_that_do_not_fit(tmp_path, capsys, values: list, message: str):
+def test_pixels_that_do_not_fit(tmp_path, capsys, values: list, message):
     write(tmp_path / "a", example(image_encoded=values, image_class_label=[0]))
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a", "--shape=1,2,2") == f"{tmp_path}/a: record 0: {message}"
 
@@ -282,7 +282,7 @@ def test_a_damaged_image_is_found_by_decoding(tmp_path, capsys):
 
 
 @given(st.binary(max_size=30), st.integers(0, 140), st.integers(0, 30), st.booleans())
-def test_any_example(tmp_path_factory, rubbish: bytes, at: int, less: int, raw: bool):
+def test_any_example(tmp_path_factory, rubbish: bytes, at, less, raw):
     """Whose checksums are right: only a rule can refuse it."""
     data = images([1])[0]
     path = tmp_path_factory.getbasetemp() / "rubbish"
@@ -322,7 +322,7 @@ def test_an_existing_output_is_refused_before_anything_is_read(tmp_path, capsys)
         ([], "give --source, or --train and --test"),
     ],
 )
-def test_options_that_do_not_fit(capsys, words: list[str], message: str):
+def test_options_that_do_not_fit(capsys, words, message):
     with pytest.raises(SystemExit):
         tfrecord.main(words)
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {message}")
