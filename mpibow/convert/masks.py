@@ -11,9 +11,9 @@ from PIL import Image
 
 from mpibow.convert import tree
 from mpibow.data.aside import content_of
-from mpibow.data.image_header import turned
+from mpibow.data.image_header import PNG, turned
 from mpibow.data.labelled import IGNORED
-from mpibow.data.photo import PNG, decodable, open_photo, orientation
+from mpibow.data.photo import decodable, open_photo, orientation
 from mpibow.errors import RecordError
 
 from .conversion import Each, Part

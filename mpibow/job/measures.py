@@ -150,7 +150,7 @@ def _tried(measure: Measure, graph: Graph) -> None:
         return np.zeros(tensor.shape, np.float64 if tensor.dtype == FLOAT else tensor.dtype)
 
     try:
-        soft = (node.inputs[1] for node in graph.nodes if isinstance(node.op, SoftCrossEntropy))
+        soft = [node.inputs[1] for node in graph.nodes if isinstance(node.op, SoftCrossEntropy)]
         if isinstance(measure.metric, Classes) and measure.target in soft:
             raise ConfigError(f"takes classes, {measure.target} has their probabilities; give a metric of your own")
         measure.metric.close(measure.metric.sums(zeros(measure.output), zeros(measure.target)))

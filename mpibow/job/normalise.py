@@ -56,7 +56,7 @@ def input_entries(data: Samples, scaling: Scaling | None, sources: Mapping[str, 
         pictures = data
     if isinstance(pictures, Decoded):
         more["image"] = asdict(pictures.image)
-    return {**facts, **{key: value for key, value in (more | meaning(data)).items() if value}}
+    return {**facts, **{key: value for key, value in {**more, **meaning(data)}.items() if value}}
 
 
 def meaning(data: Samples) -> JsonObject:

@@ -140,10 +140,10 @@ def product(
             by_panels(right + j * right_step, place, block, columns, 16, k, right_step, 4, 0, LINE, 0, 0)
             turn(block, turned)
             for r in range(m):
-                to, found = floats(out + r * out_row + 4 * j, columns), floats(turned + r * LINE, columns)
-                beside = floats(more + r * more_row + 4 * j, columns)
+                target, found = floats(out + r * out_row + 4 * j, columns), floats(turned + r * LINE, columns)
+                other = floats(more + r * more_row + 4 * j, columns)
                 for c in range(columns):
-                    to[c] = found[c] + beside[c] if more else found[c]
+                    target[c] = found[c] + other[c] if more else found[c]
         return
     near = NEAR if right_step == 4 and min(m // 2, k) <= 64 else WIDE
     parts = (lines + near - 1) // near
