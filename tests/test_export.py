@@ -1,5 +1,7 @@
 """Trained weights are written for other programs; test_export_torch.py reads the files for torch.load."""
 
+from __future__ import annotations
+
 import io
 import json
 from pathlib import Path

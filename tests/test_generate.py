@@ -1,5 +1,7 @@
 """python -m mpibow.generate: what a net of tokens writes, drawn by formulas, and messages for what is none."""
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Nets that are trained come back in another process: from runs, checkpoints and files, without data, as they were."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """Whatever is done to a stored net: it is loaded, or refused with the name of what is wrong, and nothing of it runs."""
 
+from __future__ import annotations
+
 import copy
 import json
 import os

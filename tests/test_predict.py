@@ -1,5 +1,7 @@
 """python -m mpibow.predict: what it prints for images, arrays, tables and records, and what for files that are none."""
 
+from __future__ import annotations
+
 import csv
 import gzip
 import io

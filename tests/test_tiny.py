@@ -1,5 +1,7 @@
 """A tour of mpibow in twelve tests, in the order of a batch's way; numbers can be checked by hand. Read it first."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np

@@ -215,14 +215,18 @@ def columns_of(source: object) -> list[str]:
 
 def in_order(given: object, train: object, name: str) -> Any:
     """`given`, whose data frames have their columns in the order of those of `train`. Raises ConfigError."""
-    if isinstance(given, tuple) and isinstance(train, tuple) and len(given) == len(train):
-        return tuple(in_order(*each, name) for each in zip(given, train, strict=True))
-    if not (is_frame(given) and is_frame(train)) or [*given.columns] == [*train.columns]:
+    if not (isinstance(given, tuple) and isinstance(train, tuple) and len(given) == len(train)):
         return given
-    there, wanted = [*map(str, given.columns)], [*map(str, train.columns)]
-    if sorted(there) != sorted(wanted):
-        raise ConfigError(f"{name}: has columns {', '.join(there)}, train has {', '.join(wanted)}")
-    return given[[*train.columns]]
+    found = list[object]()
+    for each, first in zip(given, train, strict=True):
+        if is_frame(each) and is_frame(first) and [*each.columns] != [*first.columns]:
+            there, wanted = [*map(str, each.columns)], [*map(str, first.columns)]
+            if sorted(there) != sorted(wanted):
+                raise ConfigError(f"{name}: has columns {', '.join(there)}, train has {', '.join(wanted)}")
+            found.append(each[[*first.columns]])
+        else:
+            found.append(each)
+    return tuple(found)
 
 
 def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:

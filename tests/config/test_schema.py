@@ -170,7 +170,7 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
         ),
         (["loss={name: mse_loss, delta: 2}"], "loss.delta: is not a setting of mse_loss"),
         (["smoothing=0.1"], "smoothing: is not a setting"),
-        (["out="], "out: must be a string that is not empty, got null"),
+        (["out=null"], "out: must be a string that is not empty, got null"),
         (
             ["model=null", "learners=all", "seed=x"],
             "model: is required, as model: {name: lenet}\n"

@@ -1,5 +1,7 @@
 """Tables as records: columns scaled by the training rows, names numbered, and every cell that does not fit refused."""
 
+from __future__ import annotations
+
 import gzip
 from pathlib import Path
 

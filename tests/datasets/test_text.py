@@ -1,5 +1,7 @@
 """Text as records: windows of a stream, the same in every run, and the tokenizer kept beside them."""
 
+from __future__ import annotations
+
 import json
 from functools import partial
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Nets as JSON: the graph that comes back is the one that was saved, and what is tampered with is refused by name."""
 
+from __future__ import annotations
+
 import json
 import runpy
 from copy import deepcopy

@@ -1,5 +1,7 @@
 """A run that reads a file, trains on 2 ranks of 2 learners and writes a file, scored in another process; the zoo."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

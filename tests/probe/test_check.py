@@ -1,5 +1,7 @@
 """mpibow.check and fit(check=True): what a sound net and unsound ones are told."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np

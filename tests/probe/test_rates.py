@@ -1,5 +1,7 @@
 """The range test of learning rates: its formulas by hand, and what it finds for nets whose limits are known."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Nets by `model.name: FILE.py:FUNCTION`: trained, resumed, evaluated and loaded; training alone runs the file."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import sys

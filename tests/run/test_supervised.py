@@ -1,5 +1,7 @@
 """Nets of outputs with losses beside them: one or several of each, trained, evaluated, predicted, loaded again."""
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Weights of samples and of classes in training: the formulas, ranks, resuming, kinds of data, and what is refused."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
