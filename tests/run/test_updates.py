@@ -132,19 +132,19 @@ MUON = {"name": "muon", "largest_share": 1000}
 
 
 @pytest.mark.parametrize(
-    ("before", "later", "states"),
+    ("before", "later", "states", "updates"),
     [
-        ({"momentum": 0.9}, {"name": "adam"}, "exp_avg, exp_avg_sq of adam"),
-        ({"name": "adagrad"}, {"name": "adagrad", "lr_decay": 0.1}, "sum of adagrad"),
-        (MUON, {**MUON, "fallback": {"name": "lion"}}, "matrix_momenta, exp_avg of muon"),
+        ({"momentum": 0.9}, {"name": "adam"}, "exp_avg, exp_avg_sq of adam", [4]),
+        ({"name": "adagrad"}, {"name": "adagrad", "lr_decay": 0.1}, "sum of adagrad", [4]),
+        (MUON, {**MUON, "fallback": {"name": "lion"}}, "matrix_momenta, exp_avg of muon", []),
     ],
 )
-def test_another_optimisers_states_begin_at_0(tmp_path, capsys, before: dict, later: dict, states: str):
+def test_another_optimisers_states_begin_at_0(tmp_path, capsys, before: dict, later: dict, states, updates):
     """Also of one that counts updates where it did not."""
     settings = {"checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}, "net": hidden}
     tiny.train(tmp_path, update=before, iterations=16, **settings)
     tiny.train(tmp_path, update=later, iterations=20, resume=point(tmp_path, 16), **settings)
-    assert read_arrays(point(tmp_path, 20), "rank-0").get("updates", [4]) == [4]
+    assert [*read_arrays(point(tmp_path, 20), "rank-0").get("updates", [])] == updates  # Lion counts none
     assert f"update: the checkpoint has no {states}: they begin at 0" in capsys.readouterr().err
 
 
