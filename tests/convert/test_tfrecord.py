@@ -170,7 +170,7 @@ def test_an_index_of_another_file(file: Path):
 
 @settings(max_examples=60)
 @given(st.binary(max_size=60), st.integers(0, 66), st.booleans())
-def test_any_bytes(tmp_path_factory, rubbish: bytes, at, framed):
+def test_any_bytes(tmp_path_factory, rubbish, at, framed):
     path = tmp_path_factory.getbasetemp() / "rubbish"
     path.write_bytes(WHOLE[:at] + (frame(rubbish) if framed else rubbish) + WHOLE[at:])
     try:

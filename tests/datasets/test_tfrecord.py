@@ -200,7 +200,7 @@ LABEL, SIZE = "image/class/label", len(encoded(0))
         (b"\x0a\x05", "is not a tf.Example: damaged, or another kind of record"),
     ],
 )
-def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message):
+def test_examples_that_do_not_fit(tmp_path, capsys, data, message):
     write(tmp_path / "a", data)
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a") == f"{tmp_path}/a: record 0: {message}"
 
@@ -214,7 +214,7 @@ def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message):
         ([0, 1, 2, -1], "integers of an image must lie in [0, 255], got -1 to 2"),
     ],
 )
-def test_pixels_that_do_not_fit(tmp_path, capsys, values: list, message):
+def test_pixels_that_do_not_fit(tmp_path, capsys, values, message):
     write(tmp_path / "a", example(image_encoded=values, image_class_label=[0]))
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a", "--shape=1,2,2") == f"{tmp_path}/a: record 0: {message}"
 
@@ -282,7 +282,7 @@ def test_a_damaged_image_is_found_by_decoding(tmp_path, capsys):
 
 
 @given(st.binary(max_size=30), st.integers(0, 140), st.integers(0, 30), st.booleans())
-def test_any_example(tmp_path_factory, rubbish: bytes, at, less, raw):
+def test_any_example(tmp_path_factory, rubbish, at, less, raw):
     """Whose checksums are right: only a rule can refuse it."""
     data = images([1])[0]
     path = tmp_path_factory.getbasetemp() / "rubbish"
