@@ -113,12 +113,12 @@ def test_what_is_hidden():
     assert points(RUN, "hidden") == {}  # an older run
 
 
-def test_older_runs_tell_their_seconds_by_their_images_per_second():
+def test_the_seconds_of_events_that_have_none_lie_between_those_that_are_known():
     run = run_of(
         event("start", 0),
-        event("train", 40, images_per_second=10.0, loss=1.0),
+        event("train", 40, elapsed=4.0, loss=1.0),
         event("evaluate", 60, loss=2.0),
-        event("train", 80, images_per_second=8.0, loss=1.0),
+        event("train", 80, elapsed=10.0, loss=1.0),
         event("evaluate", 90, loss=1.5),
         event("evaluate", 95, loss=1.0),
         samples=90,
