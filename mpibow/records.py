@@ -17,7 +17,7 @@ from .data.contents import contents, pick, summary
 from .data.recordset import RecordSet, open_records
 from .data.sheet import sheet
 from .errors import ConfigError, MpibowError, RecordError
-from .system.command import integer, natural, parser_of, suggested
+from .system.command import integer, main_of, natural, parser_of, suggested
 from .system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
@@ -87,16 +87,6 @@ def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: in
     return len(drawn)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code: 0 only where all is right."""
-    try:
-        options = parser().parse_args(argv)
-        code: int | None = options.run(options)
-        return code or 0
-    except MpibowError as error:
-        return _told(error)
-
-
 def _all(paths: Sequence[Path], look: Callable[[Path], None]) -> int:
     """Calls `look` for each path; an error at one is printed, and the others are still checked."""
     code = 0
@@ -104,13 +94,9 @@ def _all(paths: Sequence[Path], look: Callable[[Path], None]) -> int:
         try:
             look(path)
         except MpibowError as error:
-            code = _told(error)
+            print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
+            code = error.code
     return code
-
-
-def _told(error: MpibowError) -> int:
-    print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
-    return error.code
 
 
 def _class(data: RecordSet, wanted: str) -> int:
@@ -177,6 +163,8 @@ def parser() -> argparse.ArgumentParser:
     export.add_options(exporting)
     return made
 
+
+main = main_of(parser, lambda options: options.run(options))
 
 if __name__ == "__main__":
     as_command(main)
