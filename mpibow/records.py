@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from .convert import export
-from .convert.conversion import cores, interruptible, spreader
+from .convert.conversion import cores, interruptible, progress, spreader
 from .data import verify
 from .data.aside import file_aside
 from .data.contents import contents, pick, summary
@@ -61,7 +60,7 @@ def check(path: Path, each: verify.Each, decoded: bool) -> None:
     if not path.exists():
         raise RecordError(f"{path}: there is no such file or folder")
     found, count, checked = [], 0, verify.size(path)
-    with tqdm(total=checked, desc=str(path), unit=" records", disable=None, leave=False) as bar:
+    with progress(checked, str(path), " records") as bar:
         for damage in verify.damages(path, bar.update, each=each, decoded=decoded):
             count += 1
             if count <= SHOWN:
