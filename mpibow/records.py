@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from .convert import export
-from .convert.conversion import cores, interruptible, spreader
+from .convert.conversion import cores, interruptible, progress, spreader
 from .data import verify
 from .data.aside import file_aside
 from .data.contents import contents, pick, summary
 from .data.recordset import RecordSet, open_records
 from .data.sheet import sheet
 from .errors import ConfigError, MpibowError, RecordError
-from .system.command import integer, natural, parser_of, suggested
+from .system.command import integer, main_of, natural, parser_of, suggested
 from .system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
@@ -61,7 +60,7 @@ def check(path: Path, each: verify.Each, decoded: bool) -> None:
     if not path.exists():
         raise RecordError(f"{path}: there is no such file or folder")
     found, count, checked = [], 0, verify.size(path)
-    with tqdm(total=checked, desc=str(path), unit=" records", disable=None, leave=False) as bar:
+    with progress(checked, str(path), " records") as bar:
         for damage in verify.damages(path, bar.update, each=each, decoded=decoded):
             count += 1
             if count <= SHOWN:
@@ -87,16 +86,6 @@ def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: in
     return len(drawn)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code: 0 only where all is right."""
-    try:
-        options = parser().parse_args(argv)
-        code: int | None = options.run(options)
-        return code or 0
-    except MpibowError as error:
-        return _told(error)
-
-
 def _all(paths: Sequence[Path], look: Callable[[Path], None]) -> int:
     """Calls `look` for each path; an error at one is printed, and the others are still checked."""
     code = 0
@@ -104,13 +93,9 @@ def _all(paths: Sequence[Path], look: Callable[[Path], None]) -> int:
         try:
             look(path)
         except MpibowError as error:
-            code = _told(error)
+            print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
+            code = error.code
     return code
-
-
-def _told(error: MpibowError) -> int:
-    print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
-    return error.code
 
 
 def _class(data: RecordSet, wanted: str) -> int:
@@ -177,6 +162,8 @@ def parser() -> argparse.ArgumentParser:
     export.add_options(exporting)
     return made
 
+
+main = main_of(parser, lambda options: options.run(options))
 
 if __name__ == "__main__":
     as_command(main)

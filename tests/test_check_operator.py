@@ -58,7 +58,7 @@ OWN_PICKED = mb.operator("picked", picked, picked_back, shape=lambda table, inde
         (lambda x, label: mb.softmax_cross_entropy(x, label), ((4, 3), np.array([0, 2, 1, 1], np.int32))),
     ],
 )
-def test_what_is_right_passes(function: Callable[..., Tensor], inputs: tuple):
+def test_what_is_right_passes(function: Callable[..., Tensor], inputs):
     check_operator(function, *inputs)
 
 
@@ -93,7 +93,7 @@ def narrowing(x: Array):
         (mb.operator("narrowing", narrowing, lambda x, y, dy: dy), "output 0: float32 is off by"),
     ],
 )
-def test_every_fault_is_found(function: Callable[..., Tensor], fault: str):
+def test_every_fault_is_found(function: Callable[..., Tensor], fault):
     with np.errstate(all="ignore"), pytest.raises(AssertionError) as error:
         check_operator(function, (40, 3))
     assert str(error.value).startswith(fault)
@@ -106,7 +106,7 @@ def test_every_fault_is_found(function: Callable[..., Tensor], fault: str):
         (mb.operator("two", lambda x: (x, x), None), "two1: forward gives 2 arrays, it should give 1"),
     ],
 )
-def test_a_shape_that_is_not_as_said(function: Callable[..., Tensor], fault: str):
+def test_a_shape_that_is_not_as_said(function: Callable[..., Tensor], fault):
     graph = Graph()
     graph.output("y", function(graph.input("x", (2, 3))))
     layout = choose_layout(graph, NUMPY, training=False)

@@ -36,13 +36,13 @@ def test_every_module_that_is_a_command_is_in_the_table():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_a_parser_of_its_name(name: str, monkeypatch):
+def test_every_command_has_a_parser_of_its_name(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/mpibow"])
     assert module_of(name).parser().prog == f"mpibow {name}"
 
 
 @pytest.mark.parametrize("name", shipped.converters())
-def test_every_converter_has_one(name: str, monkeypatch):
+def test_every_converter_has_one(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/mpibow"])
     module = import_module(f"mpibow.datasets.{name}")
     assert module.parser().prog == f"mpibow convert {name}"
@@ -58,13 +58,13 @@ def test_every_converter_has_one(name: str, monkeypatch):
         ("/env/lib/mpibow/sweep/__main__.py", "python -m mpibow.train"),
     ],
 )
-def test_usage_shows_how_it_was_started(started: str, shown: str, monkeypatch):
+def test_usage_shows_how_it_was_started(started, shown, monkeypatch):
     monkeypatch.setattr(sys, "argv", [started])
     assert prog("train") == shown
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"]])
-def test_help_lists_all_commands(arguments: list[str], capsys):
+def test_help_lists_all_commands(arguments, capsys):
     assert main(arguments) == 0
     listed = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.M)
     assert listed == list(COMMANDS)
@@ -86,7 +86,7 @@ def test_help_of_a_command(capsys):
 @pytest.mark.parametrize(
     ("word", "remedy"), [("trian", "did you mean 'train'?"), ("xyz", "mpibow --help lists the commands")]
 )
-def test_an_unknown_command(word: str, remedy: str, capsys):
+def test_an_unknown_command(word, remedy, capsys):
     assert main([word, "--fast"]) == 2
     assert capsys.readouterr().err == f"error: '{word}': is not a command of mpibow; {remedy}\n"
 
@@ -141,7 +141,7 @@ def test_launch_lists_every_file_of_the_folder(capsys):
 
 
 @pytest.mark.parametrize("name", ["digits", "digits.yaml", "launch/digits.yaml"])
-def test_launch_shows_a_file(name: str, capsys):
+def test_launch_shows_a_file(name, capsys):
     assert launch("--show", name) == 0
     assert capsys.readouterr().out == (ROOT / "launch/digits.yaml").read_text()
 
@@ -181,7 +181,7 @@ def test_a_config_that_mpibow_has_is_offered(tmp_path):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completion_knows_every_command(shell: str):
+def test_completion_knows_every_command(shell):
     made = script(shell)
     assert [name for name in (*COMMANDS, *shipped.converters(), "--resume", "--first-label") if name not in made] == []
 
@@ -196,7 +196,7 @@ def test_completion_knows_every_command(shell: str):
         (["mpibow", "train", "--res"], ["--resume"]),
     ],
 )
-def test_completion_in_bash(typed: list[str], offered: list[str], tmp_path):
+def test_completion_in_bash(typed, offered, tmp_path):
     bash = shutil.which("bash")
     (tmp_path / "mpibow.bash").write_text(script("bash"))
     words = " ".join(f"'{word}'" for word in typed)

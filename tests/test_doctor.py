@@ -61,7 +61,6 @@ FABRIC = {"fabric": True, "memlock": 64 * 1024}
             "threads",
             "MPI allows 'funneled' only, so gradients and communication take turns: use an MPI with 'multiple'",
         ),
-        (replace(HEALTHY, python=(3, 10)), "error", "python", "must be 3.11 or later, got 3.10"),
         (
             replace(HEALTHY, packages={"numpy": "1.26.4"}),
             "error",

@@ -114,7 +114,7 @@ def test_shapes_of_a_net_that_torchvision_has_otherwise():
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-def test_torchvisions_names_come_back_as_ours(name: str, tmp_path):
+def test_torchvisions_names_come_back_as_ours(name, tmp_path):
     """Export, and start from the file: every array has its bits, at its own place."""
     stored = untrained(name)
     generator = np.random.default_rng(0)

@@ -60,7 +60,7 @@ def spoilt(net):
         pytest.param("vgg_a", 224, "float32", marks=pytest.mark.slow),
     ],
 )
-def test_logits_are_equal_both_ways(name: str, size: int, dtype: str, theirs, tmp_path):
+def test_logits_are_equal_both_ways(name, size, dtype, theirs, tmp_path):
     net = spoilt(theirs(name, CLASSES).to(getattr(torch, dtype)))
     images = np.random.default_rng(0).standard_normal((2 if size < 224 else 1, 3, size, size)).astype(dtype)
     expected = net(torch.from_numpy(images)).detach().numpy()

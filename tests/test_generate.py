@@ -143,7 +143,7 @@ def test_messages(trained: Path, tmp_path, capsys):
     (["--temperature", "-1"], "--temperature: must be at least 0, got -1"),
     (["--top-k", "0"], "argument --top-k: must be at least 1, got 0"),
 ])  # fmt: skip
-def test_bad_arguments(arguments: list[str], message: str, capsys):
+def test_bad_arguments(arguments, message, capsys):
     with exits(2):
         main(["run", "--prompt", "a", *arguments])
     assert capsys.readouterr().err.endswith(f"error: {message}\n")

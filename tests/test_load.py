@@ -39,7 +39,7 @@ def with_the_batch_size(image: mb.Tensor) -> mb.Tensor:
 
 
 @pytest.mark.parametrize("normalise", ["channel", "pixel"])
-def test_a_run_a_checkpoint_and_a_file_predict_as_the_net_that_was_trained(here: Path, normalise: str):
+def test_a_run_a_checkpoint_and_a_file_predict_as_the_net_that_was_trained(here: Path, normalise):
     images, labels = tiny.images(60)
     found = mb.fit(net, (images, labels), (images, labels), normalise=normalise, **SETTINGS)
     expected = found.predict(images)
@@ -127,7 +127,7 @@ def test_what_is_no_net_is_refused_by_name(here: Path):
 
 
 @pytest.mark.parametrize("damage", ["operator", "weights", "summary", "config", "graph", "json"])
-def test_a_file_that_was_tampered_with(here: Path, damage: str):
+def test_a_file_that_was_tampered_with(here: Path, damage):
     found = mb.fit(net, tiny.images(30), **SETTINGS)
     found.save("net.safetensors")
     from safetensors import safe_open

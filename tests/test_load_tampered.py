@@ -100,7 +100,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_checkpoint_that_was_changed_is_refused_by_name(name: str, tampered: Callable[[Change], Path]):
+def test_a_checkpoint_that_was_changed_is_refused_by_name(name, tampered: Callable[[Change], Path]):
     change, message = CHANGES[name]
     path = tampered(change)
     with pytest.raises(CheckpointError, match=rf"checkpoints/iteration-\d+.*{re.escape(message)}"):
@@ -108,7 +108,7 @@ def test_a_checkpoint_that_was_changed_is_refused_by_name(name: str, tampered: C
 
 
 @pytest.mark.parametrize("file", ["centre.safetensors", "checkpoint.json", "rank-0.safetensors"])
-def test_a_file_that_is_gone_or_changed_is_named(file: str, run: Path, tmp_path):
+def test_a_file_that_is_gone_or_changed_is_named(file, run: Path, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     path = newest_first(tmp_path / "run/checkpoints")[0] / file
     data = bytearray(path.read_bytes())
@@ -122,7 +122,7 @@ def test_a_file_that_is_gone_or_changed_is_named(file: str, run: Path, tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "[1]"])
-def test_a_summary_that_is_none(text: str, run: Path, tmp_path):
+def test_a_summary_that_is_none(text, run: Path, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run/summary.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"summary.json: .*; remove it, the run's weights are whole"):
@@ -141,7 +141,7 @@ class Trap:
 @pytest.mark.parametrize(
     "name", ["net.pth", "net.safetensors", "run/checkpoints/iteration-0000000009/centre.safetensors"]
 )
-def test_a_pickle_is_never_run(name: str, here: Path):
+def test_a_pickle_is_never_run(name, here: Path):
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     Path(name).write_bytes(pickle.dumps(Trap()))
     np.save(Path(name).with_name("x.npy"), np.array([Trap()], object), allow_pickle=True)

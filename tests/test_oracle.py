@@ -56,7 +56,7 @@ def test_those_with_dali_are_skipped_or_refused_likewise():
         *(("not (slow or gpu or torch)", False), ("not (slow or gpu) and torch", True)),
     ],
 )
-def test_what_asks_for_them(expression: str, asked: bool):
+def test_what_asks_for_them(expression, asked):
     assert asked_for("torch", expression) == asked
     assert asked_for("dali", expression.replace("torch", "dali")) == asked
 

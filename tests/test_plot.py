@@ -47,7 +47,7 @@ def titles(figure) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("axis", ["samples", "epochs", "seconds"])
-def test_what_is_drawn_is_what_the_curves_say(axis: str):
+def test_what_is_drawn_is_what_the_curves_say(axis):
     runs = [made("a"), made("b", entries=6, speed=5.0)]
     figure = plot.draw(runs, axis=axis, smooth=1)
     assert len(figure.axes) == len(PANELS)
@@ -68,7 +68,7 @@ def test_smoothed_curves_have_the_raw_ones_behind_them():
     ("seconds", "unit", "last"),
     [(119, "s", 119), (120, "min", 2), (7199, "min", 7199 / 60), (7200, "h", 2), (172800, "days", 2)],
 )
-def test_units_of_time(seconds: float, unit: str, last: float):
+def test_units_of_time(seconds, unit, last):
     figure = plot.draw([made("a", speed=40 / seconds)], ["speed"])  # 40 samples in all
     assert figure.axes[0].get_xlabel() == f"training time, {unit}"
     assert drawn(figure.axes[0], BLUE)[0][0][-1] == pytest.approx(last)
@@ -134,7 +134,7 @@ def test_nothing_to_draw():
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_files_are_the_same_bytes_every_time(tmp_path, suffix: str, magic: bytes):
+def test_files_are_the_same_bytes_every_time(tmp_path, suffix, magic):
     files = [tmp_path / f"{name}.{suffix}" for name in "ab"]
     for file in files:
         plot.save(plot.draw([made("a"), made("b", speed=3.0)], ["loss"], "samples"), file)
@@ -167,7 +167,7 @@ def test_labels(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("names", [["a$_$"], ["$_$", "b$\\frac$"]])
-def test_dollars_are_no_formula(here: Path, names: list[str]):
+def test_dollars_are_no_formula(here: Path, names):
     for name in names:
         write(here / name, lines())
     assert plot.main([*names, "--output", "both.svg"]) == 0
@@ -191,7 +191,7 @@ def test_dollars_are_no_formula(here: Path, names: list[str]):
 )  # fmt: skip
 def test_errors(
     here: Path, capsys,
-    arguments: list[str], code: int, message: str,
+    arguments, code, message,
 ):  # fmt: skip
     write(here / "run", lines())
     write(here / "empty", [])

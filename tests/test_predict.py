@@ -59,7 +59,7 @@ def here(trained: Path, tmp_path, monkeypatch) -> Path:
 
 
 def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
-    assert main([*arguments, "--csv"]) == 0
+    assert main([*arguments, "--format", "csv"]) == 0
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys)
     (["runs/run", "a.png", "--output", "a.txt"], 2,
      "--output: must end in .csv, .jsonl or .npz, or have a --format, got 'a.txt'"),
 ])  # fmt: skip
-def test_bad_arguments(here: Path, arguments: list[str], code: int, message: str, capsys):
+def test_bad_arguments(here: Path, arguments, code, message, capsys):
     assert main(arguments) == code
     assert capsys.readouterr() == ("", f"error: {message}\n")
 

@@ -46,7 +46,7 @@ FORMS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_files_and_pictures_are_predicted_as_their_arrays(classifier: mb.Fitted, pictures: Any, form: str):
+def test_files_and_pictures_are_predicted_as_their_arrays(classifier: mb.Fitted, pictures: Any, form):
     expected = classifier.predict(pictures, batch_size=4)
     np.testing.assert_array_equal(classifier.predict(FORMS[form](), batch_size=4), expected)
 
@@ -87,7 +87,7 @@ def test_one_sample_by_several_threads(classifier: mb.Fitted, pictures: Any):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_data_frame_has_the_columns_of_the_one_in_training(kind: str, here: Path):
+def test_a_data_frame_has_the_columns_of_the_one_in_training(kind, here: Path):
     numbers = np.random.default_rng(0).standard_normal((12, 2)).round(3)
     wide, long = numbers.T.tolist()
     data = frame(kind, {"wide": wide, "long": long}), numbers.sum(axis=1)
@@ -108,7 +108,7 @@ def test_a_data_frame_has_the_columns_of_the_one_in_training(kind: str, here: Pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_data_frame_is_scaled_as_the_table_was(kind: str, here: Path):
+def test_a_data_frame_is_scaled_as_the_table_was(kind, here: Path):
     Path("table.csv").write_text("size,colour,kind\n" + "1,red,a\n2,blue,b\n3,red,b\n,blue,a\n" * 5)
     assert script("table").main(["--source", "table.csv", "--output", "records", "--missing", "fill"]) == 0
     fitted = mb.fit(lambda row: mb.dense(mb.flatten(row), 2), "records/train", **QUICK)

@@ -102,7 +102,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("update", "message"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_is_found(update, message: str):
+def test_what_is_wrong_is_found(update, message):
     with pytest.raises(AssertionError, match=f"^{re.escape(message)}"):
         check_update(update)
 

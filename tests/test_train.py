@@ -150,7 +150,7 @@ def test_check_with_learners_that_are_looked_for(tmp_path):
     ({"name": "sgd"}, "weights", 1), ({"momentum": 0.9}, "weights and momenta", 2),
     ({"name": "adamw"}, "weights, exp_avg and exp_avg_sq", 3),
 ])  # fmt: skip
-def test_check_with_one_copy_of_the_weights(tmp_path, update: dict, names: str, arrays: int):
+def test_check_with_one_copy_of_the_weights(tmp_path, update, names, arrays):
     """A learner under S-SGD has its gradients; weights and states are there once."""
 
     def wide(image: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ def test_help_lists_every_setting():
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_stop_at_an_accuracy(tmp_path, ranks: int):
+def test_stop_at_an_accuracy(tmp_path, ranks):
     stop = {"epochs": 50, "accuracy": 0.9}
     summary = tiny.run(tiny.job(tmp_path, stop=stop), ranks).summary
     assert summary.stopped == "stop.accuracy 0.9"
@@ -209,7 +209,7 @@ def test_a_target_that_is_not_reached(tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_stop_after_minutes(tmp_path, ranks: int):
+def test_stop_after_minutes(tmp_path, ranks):
     summary = tiny.run(tiny.job(tmp_path, stop={"epochs": None, "minutes": 0.01}), ranks).summary
     assert summary.stopped == "stop.minutes 0.01"
     assert summary.seconds > 0.5
@@ -296,7 +296,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("form", ["uint8", "float32", "float64", "rows"])
-def test_fit_and_predict(here: Path, form: str):
+def test_fit_and_predict(here: Path, form):
     images, labels = tiny.images(90)
     test, answers = tiny.images(31, seed=1)
     if form == "rows":
@@ -351,7 +351,7 @@ def test_a_data_set_of_ones_own(here: Path):
         ((36,), False), ((28, 1), False),
     ],
 )  # fmt: skip
-def test_which_images_have_their_channels_last(shape: tuple[int, ...], last: bool):
+def test_which_images_have_their_channels_last(shape, last):
     assert channels_last(shape) == last
 
 
@@ -399,7 +399,7 @@ def test_which_images_have_their_channels_last(shape: tuple[int, ...], last: boo
         ),
     ],
 )
-def test_fit_refuses(here: Path, change: dict, error: type[Exception], message: str):
+def test_fit_refuses(here: Path, change, error: type[Exception], message):
     arguments = {"net": small, "train": tiny.images(), "test": None, **SETTINGS, **change}
     net, train, test = (arguments.pop(name) for name in ("net", "train", "test"))
     with tiny.unchanged(here), pytest.raises(error) as caught:
@@ -456,7 +456,7 @@ def test_the_same_program_on_ranks(tmp_path):
 
 @needs_mpi
 @pytest.mark.parametrize("where", ["net", "between"])
-def test_an_error_of_one_rank_ends_all(tmp_path, where: str):
+def test_an_error_of_one_rank_ends_all(tmp_path, where):
     (tmp_path / "mine.py").write_text(PROGRAM)
     done = mpirun(RANKS, "mine.py", cwd=tmp_path, env={"FAIL": where})
     assert done.returncode not in (0, 75)

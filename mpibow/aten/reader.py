@@ -53,7 +53,7 @@ WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")  # calls of a gr
 class ExportReader:
     """Reads an exported graph in order: a node that depends on no input is computed, any other becomes a call."""
 
-    def __init__(self, module: Module, exported: ExportedProgram, operators: Iterable[str] = ()) -> None:
+    def __init__(self, module: Module, exported: ExportedProgram, operators: Iterable[str]) -> None:
         self.exported, self.kind, self.known = exported, type(module).__name__, {*OPERATORS, *operators}
         self.place = SourcePlace("", self.kind)  # of the node that is read
         self.parameters: dict[str, Tensor] = {}

@@ -60,11 +60,9 @@ class ImageGroup:
     labels: Array
 
     def entry(self, number: int) -> Entry:
-        own = f"{self.title}{self.names[number]}"
-        size, label = int(self.sizes[number]), int(self.labels[number])
-        if self.starts is None:
-            return Entry(self.root, own, f"{self.file}/{self.names[number]}", 0, size, label)
-        return Entry(self.root, own, self.file, int(self.starts[number]), size, label)
+        name = self.names[number]
+        file, start = (f"{self.file}/{name}", 0) if self.starts is None else (self.file, int(self.starts[number]))
+        return Entry(self.root, f"{self.title}{name}", file, start, int(self.sizes[number]), int(self.labels[number]))
 
 
 class Entries:

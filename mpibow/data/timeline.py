@@ -39,8 +39,7 @@ class Timeline:
 
     def position(self, iteration: int) -> int:
         """Samples consumed before `iteration`."""
-        change = self.change(iteration)
-        return change.before(iteration, self.batch)
+        return self.change(iteration).before(iteration, self.batch)
 
     def announce(self, iteration: int, counts: Counts, execution: str | None = None) -> Timeline:
         """The timeline with `counts` from `iteration` on, which must lie behind all that was announced before.

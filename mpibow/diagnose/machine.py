@@ -10,7 +10,6 @@ from mpibow.tune.words import in_ranks
 
 MEGABYTE, GIGABYTE = 10**6, 10**9
 SEGMENT = 20 * MEGABYTE  # bytes of /dev/shm that MPI may take for each rank
-PYTHON = (3, 11)
 Level = Literal["ok", "warning", "error"]
 Verdict = tuple[Level, str]  # and its text
 
@@ -74,13 +73,6 @@ def check_threads(facts: MachineFacts) -> Verdict:
         turns = "so gradients and communication take turns: use an MPI with 'multiple'"
         return "warning", f"MPI allows '{facts.threads}' only, {turns}"
     return "ok", "gradients are computed while ranks communicate"
-
-
-def check_python(facts: MachineFacts) -> Verdict:
-    version = ".".join(map(str, facts.python))
-    if facts.python < PYTHON:
-        return "error", f"must be {'.'.join(map(str, PYTHON))} or later, got {version}"
-    return "ok", version
 
 
 def check_gpus(facts: MachineFacts) -> Verdict:
@@ -160,7 +152,6 @@ def check_config(facts: MachineFacts) -> Verdict:
 CHECKS: Mapping[str, Callable[[MachineFacts], Verdict]] = {
     "ranks": check_ranks,
     "threads": check_threads,
-    "python": check_python,
     "packages": check_packages,
     "gpu": check_gpus,
     "kernels": check_kernels,

@@ -10,7 +10,7 @@ from mpibow.errors import ShapeError
 
 from .formats import canonical, physical
 from .graph import FLOAT, Array, ArraysByName, DType, Node, Shape
-from .kernel import ALONE, Buffers, Call, Peers, Run
+from .kernel import Buffers, Call, Peers, Run
 from .steps import Step, Value, gradient
 from .wide import plain
 
@@ -81,8 +81,8 @@ class BoundPlan:
         gradients: Array | None,
         statistics: Array,
         inputs: ArraysByName,
-        peers: Peers = ALONE,
-        signals: Signals = SILENT,
+        peers: Peers,
+        signals: Signals,
     ) -> None:
         self.plan, self._peers = plan, peers
         self.arena = arena

@@ -99,7 +99,21 @@ class Plan:
         return sorted({op.kind for op in ops if self.kernels.operators[type(op)].reference})
 
     def __str__(self) -> str:
-        return describe(self)
+        """A line a step with the values it writes, their places, and the values it reads; then memory."""
+        lines = []
+        for i, step in enumerate(self.program.steps):
+            writes = ", ".join(_where(self, name) for name in step.writes) or "weights only"
+            reads = ", ".join(step.reads)
+            lines.append(f"{i:4d} {step.kind:8} {step.node.op.kind:22} {writes} <- {reads}")
+        total = sum(block.size for block in self.blocks)
+        reorders = Counter("of weights" if step.kind == "reorder" else step.kind for step in self.reorders)
+        if reorders:
+            lines.append("reorders: " + ", ".join(f"{count} {kind}" for kind, count in reorders.items()))
+        lines.append(
+            f"{self.layout.size:,} weights as {self.dtype}; arena {self.arena_bytes:,} bytes, "
+            f"largest sum alive {peak(self.blocks):,}, all values {total:,}"
+        )
+        return "\n".join(lines)
 
 
 def choose_layout(
@@ -222,24 +236,6 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
             gradients[key] = copied(name, lies[node.full(key)] if values[name].place else tag, tag, after)
         steps += [*before, replace(step, weights=weights, gradients=gradients), *after]
     return Program(tuple(steps), values)
-
-
-def describe(plan: Plan) -> str:
-    """The plan as text: a line a step with the values it writes, their places, and the values it reads; then memory."""
-    lines = []
-    for i, step in enumerate(plan.program.steps):
-        writes = ", ".join(_where(plan, name) for name in step.writes) or "weights only"
-        reads = ", ".join(step.reads)
-        lines.append(f"{i:4d} {step.kind:8} {step.node.op.kind:22} {writes} <- {reads}")
-    total = sum(block.size for block in plan.blocks)
-    reorders = Counter("of weights" if step.kind == "reorder" else step.kind for step in plan.reorders)
-    if reorders:
-        lines.append("reorders: " + ", ".join(f"{count} {kind}" for kind, count in reorders.items()))
-    lines.append(
-        f"{plan.layout.size:,} weights as {plan.dtype}; arena {plan.arena_bytes:,} bytes, "
-        f"largest sum alive {peak(plan.blocks):,}, all values {total:,}"
-    )
-    return "\n".join(lines)
 
 
 def _where(plan: Plan, name: str) -> str:

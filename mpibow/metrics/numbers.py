@@ -50,8 +50,6 @@ class R2:
     same give 1 where every output is equal to them, else 0, as scikit-learn has it.
     """
 
-    higher_is_better = True
-
     def sums(self, output: Array, target: Array) -> Sums:
         missed = differences(output, target).astype(np.longdouble).reshape(len(target), -1)
         wide = target.astype(np.longdouble).reshape(len(target), -1)

@@ -291,8 +291,7 @@ def _take_up(start: Start, state: State, config: Config) -> None:
         state.flat.put(state.replicas.statistics, start.statistics)
         return
     assert path is not None
-    samples = header.batch_size * (sum(header.counts) if state.engine.alike else 1)
-    state.restore(path, header.rule, start.centre, kept_states(header.config, config), samples)
+    state.restore(path, header.rule, start.centre, kept_states(header.config, config))
 
 
 def _ledger_of(start: Start, job: Job) -> Ledger:

@@ -19,7 +19,6 @@ Event = JsonObject
 NUMBERS = (
     "epoch",
     "elapsed",
-    "images_per_second",
     "accuracy",
     "top_k_accuracy",
     "loss",
@@ -85,7 +84,7 @@ def parse(content: bytes, name: Path) -> list[Event]:
 
 
 def _summary(summary: Path) -> JsonObject:
-    """The summary of a finished run; {} for a run under way, or a summary that an older run left."""
+    """The summary of a finished run; {} for a run under way."""
     try:
         return parse_object(read_file(summary))
     except (OSError, ValueError):
@@ -103,17 +102,10 @@ def kept(events: Iterable[Event]) -> list[Event]:
 
 
 def clock(events: Iterable[Event], summary: JsonObject) -> list[tuple[float, float]]:
-    """(samples, seconds of training) wherever they are known, from (0, 0) on; [] where they never are.
-
-    Older runs have no `elapsed`, but images_per_second, which is samples / seconds.
-    """
-    known: list[tuple[float, float]] = []
-    for event in events:
-        seconds, speed = event.get("elapsed"), event.get("images_per_second")
-        if seconds is None and speed:
-            seconds = event["position"] / speed
-        if seconds is not None:
-            known.append((event["position"], seconds))
+    """(samples, seconds of training) wherever they are known, from (0, 0) on; [] where they never are."""
+    known: list[tuple[float, float]] = [
+        (event["position"], event["elapsed"]) for event in events if event.get("elapsed") is not None
+    ]
     if "samples" in summary and "seconds" in summary:
         known.append((summary["samples"], summary["seconds"]))
     rising = [(0.0, 0.0)]

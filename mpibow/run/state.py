@@ -84,12 +84,11 @@ class State:
         files |= {} if average is None else {"average": plan.unpacked(average, statistics)}
         return Snapshot(entries, files, own)
 
-    def restore(self, path: Path, numbers: JsonObject, centre: Array, states: Sequence[str], samples: int) -> None:
+    def restore(self, path: Path, numbers: JsonObject, centre: Array, states: Sequence[str]) -> None:
         """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
 
         `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint
-        has; their updates took `samples` each, if it is too old to have `seen`. Raises CheckpointError where arrays are
-        not those of such a run.
+        has. Raises CheckpointError where arrays are not those of such a run.
         """
         replicas, layout, put, k = self.replicas, self.plan.layout, self.flat.put, self.replicas.count
         stored = self._stored(path, states)
@@ -97,8 +96,8 @@ class State:
         put(replicas.all_rows(k)[0], own.pop("weights"))
         for name in replicas.names:
             replicas.put_state(name, own.pop(name, 0))
-        replicas.updates[:] = own.pop("updates", np.zeros(replicas.updates.shape)).reshape(k, -1)
-        replicas.seen[:] = own.pop("seen", replicas.updates * samples).reshape(k, -1)
+        for name, counts in (("updates", replicas.updates), ("seen", replicas.seen)):
+            counts[:] = own.pop(name, np.zeros(counts.shape)).reshape(k, -1)
         put(replicas.statistics, own.pop("statistics"))
         book = own.pop("tally"), own.pop("scale", None)
         common, own = (
@@ -123,7 +122,7 @@ class State:
         forms |= {**dict.fromkeys(states, each), "scale": Form((2,), double, needed=False)}
         if replicas.counts and states:
             counted = Form((k,) if parts == 1 else (k, parts), np.dtype(np.int64))
-            forms |= {"updates": counted, "seen": counted._replace(needed=False)}
+            forms |= {"updates": counted, "seen": counted}
         own = _read(path, mine, forms | self._forms("each", size, dtype))
         common = _read(path, "common", self._forms("all", size, dtype))
         for name, arrays in (("common", common), (mine, own)):

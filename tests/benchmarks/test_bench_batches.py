@@ -49,7 +49,7 @@ def test_a_cells_run_is_a_sweeps(tmp_path, monkeypatch):
         ([0.97, 0.96, 0.9925], 1.0 + 0.5 * 0.03 / 0.0325),
     ],
 )
-def test_epochs_to_the_target(accuracies: list[float], epochs: float | None):
+def test_epochs_to_the_target(accuracies, epochs):
     assert page.epochs_to_target({"epochs": [0.5, 1.0, 1.5], "accuracies": accuracies}) == (
         epochs and pytest.approx(epochs)
     )

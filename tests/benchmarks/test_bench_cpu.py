@@ -40,7 +40,7 @@ def timed(monkeypatch) -> list[int]:
     return batches
 
 
-def test_which_cells_are_measured_and_where_pytorch_compiles(timed: list[int]):
+def test_which_cells_are_measured_and_where_pytorch_compiles(timed):
     peer = Asked()
     *_, last = cpu.speed(options(repeats=1), peer, {})
     assert timed == [1, 2, 4, 8, 16, 64]
@@ -58,7 +58,7 @@ def test_which_cells_are_measured_and_where_pytorch_compiles(timed: list[int]):
     list(cpu.speed(options(repeats=1), None, {}))  # without PyTorch
 
 
-def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(timed: list[int]):
+def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(timed):
     """A round of all models comes before the next one, so that a run that is stopped has something of each."""
     chosen = options(models=["resnet50", "vgg16_cifar"], quoted=True)
     each = [json.loads(json.dumps(found)) for found in cpu.speed(chosen, Asked(), {})]
@@ -84,9 +84,7 @@ def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(timed: li
     [(1.25, True, "2 threads, channels last, compiled", 50.0), (0.5, True, "2 threads, channels last", 40.0),
      (1.25, False, "2 threads, channels last", 40.0)],
 )  # fmt: skip
-def test_pytorch_takes_the_best_of_eager_and_compiled(
-    monkeypatch, gain: float, wanted: bool, setting: str, rate: float
-):
+def test_pytorch_takes_the_best_of_eager_and_compiled(monkeypatch, gain, wanted, setting, rate):
     """Compiled is tried with the best of the eager settings alone; steps that take no time, rates by hand."""
     pytest.importorskip("torch")
     from benchmarks.speed import torch_peer

@@ -47,7 +47,7 @@ def test_products_of_attention_and_of_an_lstm():
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["gpt", "vit", "lstm", "unet"])
-def test_pytorchs_net_has_as_many_weights(name: str, tmp_path):
+def test_pytorchs_net_has_as_many_weights(name, tmp_path):
     pytorch()
     graph, _ = graph_of(cells, name, 1, tmp_path / "none")
     theirs = importlib.import_module("benchmarks.nets.torch_nets_peer").NETS[name]()

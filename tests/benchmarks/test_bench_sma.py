@@ -40,7 +40,7 @@ def found() -> dict:
     return json.loads((RESULTS / "sma.json").read_text())
 
 
-def test_the_page_is_made_of_what_is_kept(found: dict, monkeypatch):
+def test_the_page_is_made_of_what_is_kept(found, monkeypatch):
     """But for its intervals, which take a minute."""
     monkeypatch.setattr(numbers, "REPEATS", 2)
     text = pages.page(found) + pages.left_out(bench_sma.missing(found))
@@ -48,7 +48,7 @@ def test_the_page_is_made_of_what_is_kept(found: dict, monkeypatch):
     assert ours == kept
 
 
-def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found: dict):
+def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found):
     cells = list(dict.fromkeys(planned.cells(found)))
     assert len({cell.key for cell in cells}) == len(cells)
     for cell in cells:
@@ -64,7 +64,7 @@ def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found: dict):
             assert config.update.warmup.epochs == ("warm-up" in cell.arm)
 
 
-def test_the_figure_has_the_numbers_of_learners(found: dict, tmp_path):
+def test_the_figure_has_the_numbers_of_learners(found, tmp_path):
     pytest.importorskip("matplotlib")
     from benchmarks.averaging import sma_plot, sma_scaling
 

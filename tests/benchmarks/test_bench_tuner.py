@@ -25,7 +25,7 @@ def test_a_side_tells_what_its_learners_did():
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_numbers_of_learners_take_turns_within_a_run(ranks: int):
+def test_numbers_of_learners_take_turns_within_a_run(ranks):
     each = [[1] * ranks, [2] * ranks, [3, 1][:ranks]]
     options = argparse.Namespace(seconds=9.0, wait=0.1, set=["device=numpy"])
     place = bench.Place("", "logistic", ranks=ranks)

@@ -23,6 +23,6 @@ PAGES = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_made_of_what_is_kept(name: str):
+def test_a_page_is_made_of_what_is_kept(name):
     found = json.loads((RESULTS / f"{name}.json").read_text())
     assert PAGES[name](found) == (RESULTS / f"{name}.md").read_text()

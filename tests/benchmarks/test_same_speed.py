@@ -13,7 +13,7 @@ import pytest
         (12, (2, 9)),  # 96 %
     ],
 )
-def test_an_interval_of_order_statistics(count: int, ends: tuple[int, int]):
+def test_an_interval_of_order_statistics(count, ends):
     from benchmarks.turns import interval
 
     assert interval([float(i) for i in reversed(range(count))]) == ends

@@ -38,7 +38,7 @@ def test_a_rate_is_of_what_has_ended(speed):
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-def test_a_step_trains(speed, precision: str):
+def test_a_step_trains(speed, precision):
     side = speed.Side("cpu")
     answer = side.answer("speed", model="lenet", batch=2, setting="eager", precision=precision, seconds=0.01, keep=True)
     assert answer["images_per_second"] > 0

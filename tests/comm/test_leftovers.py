@@ -51,7 +51,7 @@ def test_what_nobody_uses_goes(places: tuple[Path, Path]):
 
 @sees_all
 @pytest.mark.parametrize("how", ["mapped", "open", "folder", "pid", "host", "user", "link", "hidden", "unseen"])
-def test_what_may_be_used_stays(places: tuple[Path, Path], tmp_path, monkeypatch, how: str):
+def test_what_may_be_used_stays(places: tuple[Path, Path], tmp_path, monkeypatch, how):
     memory, folders = places
     session, segment = folders / "ompi.4194305", memory / "sm_segment.vm.0.beef0001.0"
     held, stays = None, segment.name
@@ -89,7 +89,7 @@ def test_what_may_be_used_stays(places: tuple[Path, Path], tmp_path, monkeypatch
 @sees_all
 @needs_mpi
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_real_job(tmp_path, killed: bool):
+def test_a_real_job(tmp_path, killed):
     """Killed with its ranks, nothing of it stays; alive, nothing of it goes."""
     memory, folders = tmp_path / "shm", tmp_path / "tmp"
     memory.mkdir()

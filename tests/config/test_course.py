@@ -68,7 +68,7 @@ def test_another_metric_or_median_begins_anew():
         (Stop(metric="training_loss", below=0.5), ("training_loss below", 0.5)),
     ],
 )
-def test_targets(stop: Stop, target: tuple[str, float | None]):
+def test_targets(stop: Stop, target):
     assert stop.target == target
 
 
@@ -90,6 +90,6 @@ def test_targets(stop: Stop, target: tuple[str, float | None]):
         ({"metric": "loss", "patience": 0}, "stop.patience: must be an integer of at least 1 or null, got 0"),
     ],
 )  # fmt: skip
-def test_errors(settings: dict[str, object], message: str):
+def test_errors(settings, message):
     with refuses(message):
         build(Stop, settings, path="stop")

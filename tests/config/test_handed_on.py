@@ -17,7 +17,7 @@ def told(mapping: dict, *overrides: str) -> str:
 @pytest.mark.parametrize(
     ("name", "usual"), [("adam", "0.001"), ("lion", "0.0001"), ("rmsprop", "0.01"), ("muon", "0.02")]
 )
-def test_another_optimisers_rate(name: str, usual: str):
+def test_another_optimisers_rate(name, usual):
     assert told(SGD, f"update.name={name}", "seed=2") == (
         f"warning: update.lr: 0.05 in mnist.yaml was chosen for sgd, and {name} uses it now; set a rate for {name}, "
         f"as update.lr={usual}, its default"
@@ -42,5 +42,5 @@ def test_adamws_rate_is_not_sgds():
         (ADAMW, ("update.name=adamw",)),
     ],
 )
-def test_a_rate_of_its_own(mapping: dict, overrides: tuple[str, ...]):
+def test_a_rate_of_its_own(mapping, overrides):
     assert told(mapping, *overrides) == ""

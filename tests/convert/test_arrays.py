@@ -34,7 +34,7 @@ def test_rows_are_numpys(tmp_path, dtype, order):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays_in_one_file(tmp_path, save: object):
+def test_arrays_in_one_file(tmp_path, save):
     path = tmp_path / "a.npz"
     save(path, x=ARRAY, y=np.arange(5))
     assert keys(path) == ["x", "y"]
@@ -90,7 +90,7 @@ def npy(header: bytes, data: bytes = b"") -> bytes:
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, data: bytes, message):
+def test_what_is_wrong_is_said(tmp_path, data, message):
     (tmp_path / "a.npy").write_bytes(data)
     assert refusal(tmp_path / "a.npy") == f"{tmp_path}/a.npy: {WHOLE}: {message}"
 
@@ -138,7 +138,7 @@ def test_a_flipped_bit_of_the_values_is_seen(tmp_path, name):
 
 
 @given(st.sampled_from(sorted(FILES)), st.binary(max_size=60), st.integers(0, 500))
-def test_any_bytes(tmp_path_factory, name, rubbish: bytes, at):
+def test_any_bytes(tmp_path_factory, name, rubbish, at):
     path, key = tmp_path_factory.mktemp("any") / name, "" if name == "a.npy" else "x"
     start = FILES[name]
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):

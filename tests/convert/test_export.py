@@ -57,7 +57,7 @@ def back(output: Path, name: str, *words: str) -> RecordSet:
 
 @pytest.mark.parametrize("kind", IMAGES)
 @pytest.mark.parametrize("names", [("ant", "bee", "cat"), ("cat", "ant", "bee"), ()])
-def test_tfrecord_and_back(tmp_path, kind, names: tuple[str, ...], capsys):
+def test_tfrecord_and_back(tmp_path, kind, names, capsys):
     data = data_set(tmp_path / "set", kind, names)
     output = run(tmp_path / "set", "tfrecord")
     assert capsys.readouterr().out == f"{output}: 11 records of 3 classes\n"
@@ -110,7 +110,7 @@ def test_classes_that_do_not_sort_keep_their_numbers(tmp_path):
         ((" a", "b"), ["0__a", "1_b"]),
     ],
 )
-def test_names_of_folders(names: tuple[str, ...], folders):
+def test_names_of_folders(names, folders):
     assert class_folders(names, 2) == folders
     assert sorted(folders) == folders
 

@@ -41,7 +41,7 @@ def test_classes_that_all_occur():
         ),
     ],
 )
-def test_labels_that_do_not_count_from_0(labels: dict[str, np.ndarray], classes: int | None, message):
+def test_labels_that_do_not_count_from_0(labels: dict[str, np.ndarray], classes, message):
     with refuses(message, RecordError):
         numbered(labels, classes=classes)
 
@@ -87,13 +87,13 @@ def test_a_class_keeps_its_last_image():
 
 
 @pytest.mark.parametrize(("labels", "fraction"), [((0, 0, 0), 0.1), ((0, 1, 2), 0.9)])
-def test_nothing_to_test(labels: tuple[int, ...], fraction):
+def test_nothing_to_test(labels, fraction):
     with refuses(f"mine: --test-fraction {fraction} of 3 images is none; take more", RecordError):
         set_aside(range(3), array(*labels), fraction, 1, "mine")
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=40), st.floats(0.2, 0.99), st.integers(0, 5), st.randoms())
-def test_a_share_of_every_class(labels: list[int], fraction, seed, random: Random):
+def test_a_share_of_every_class(labels, fraction, seed, random: Random):
     """Whatever the order; one image more moves at most one other."""
     labels = [*labels, 0, 0, 0]  # three of 0.2 or more: one at least
     named = list(enumerate(labels))

@@ -86,7 +86,7 @@ def test_no_images():
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", encode(NOISE, "JPEG")[:400], DARK]), st.integers(0, 400))
-def test_any_bytes(rubbish: bytes, start: bytes, at):
+def test_any_bytes(rubbish, start, at):
     data = start[:at] + rubbish + start[at + len(rubbish) :]
     assert isinstance(histogram(data), str | np.ndarray)
 

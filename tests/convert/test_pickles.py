@@ -37,7 +37,7 @@ def test_the_tests_pickles_are_pickles():
     [PYTHON2, *(pickle.dumps(FIELDS, protocol) for protocol in (2, 3, 4, 5))],
     ids=["Python 2", "2", "3", "4", "5"],
 )
-def test_every_protocol(data: bytes):
+def test_every_protocol(data):
     fields = read_pickle(data)
     assert np.array_equal(fields.pop("data"), PIXELS)
     assert fields == {name: value for name, value in FIELDS.items() if name != "data"}
@@ -64,7 +64,7 @@ class Evil:
     [os.system, subprocess.check_call, eval, getattr, OrderedDict, np.save],
     ids=lambda function: function.__name__,
 )
-def test_nothing_is_executed(tmp_path, function: object, protocol):
+def test_nothing_is_executed(tmp_path, function, protocol):
     data = pickle.dumps({"labels": Evil(function, f"touch {tmp_path}/made")}, protocol)
     asked = refusal(data)
     assert asked.startswith("asks for ")
@@ -87,7 +87,7 @@ def test_nothing_is_executed(tmp_path, function: object, protocol):
         (b"cnumpy\nndarray\n(I9999999999999999\ntR.", f"{DAMAGED}: Unable to allocate"),
     ],
 )
-def test_faults(data: bytes, message):
+def test_faults(data, message):
     assert refusal(data).startswith(message), refusal(data)
 
 
@@ -98,7 +98,7 @@ def test_truncated_at_every_byte():
 
 
 @given(st.binary(max_size=100), st.integers(0, len(PYTHON2)))
-def test_any_bytes(rubbish: bytes, at):
+def test_any_bytes(rubbish, at):
     for data in (rubbish, PYTHON2[:at] + rubbish + PYTHON2[at + len(rubbish) :]):
         with suppress(RecordError):
             read_pickle(data)

@@ -138,7 +138,7 @@ def test_truncated_images_are_found_by_decoding(form):
 
 
 @given(st.binary(max_size=40), st.integers(0, 400), st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "TIFF"]))
-def test_any_bytes(rubbish: bytes, at, form):
+def test_any_bytes(rubbish, at, form):
     data = file(PICTURE, form)
     data = data[:at] + rubbish + data[at + len(rubbish) :]
     for make in (ToEncoded("jpeg", decode=True), ToEncoded("png", size=(2, 2)), ToArray(3)):

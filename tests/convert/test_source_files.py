@@ -44,7 +44,7 @@ def test_files(tmp_path):
         ),
     ],
 )
-def test_parts(tmp_path, capsys, there, found: dict[str, list[str]]):
+def test_parts(tmp_path, capsys, there, found):
     touch(tmp_path, *there)
     assert names(tmp_path, parts(tmp_path)) == found
     out = f"{tmp_path}: left out, not parts by their names: other\n"

@@ -24,9 +24,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
     st.booleans(),
 )
-def test_what_is_written_is_read(
-    tmp_path_factory, rows: list[list[str]], separator: str, end: str, coding: str, packed: bool
-):
+def test_what_is_written_is_read(tmp_path_factory, rows, separator, end, coding, packed):
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=separator, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
     path = tmp_path_factory.getbasetemp() / f"table.csv{'.gz' * packed}"
@@ -36,7 +34,7 @@ def test_what_is_written_is_read(
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1), st.sampled_from(",;\t|"))
-def test_with_few_quotes(tmp_path_factory, rows: list[tuple[str, str]], separator):
+def test_with_few_quotes(tmp_path_factory, rows, separator):
     """The first line names the separator, as cells may have others; spaces at a cell's begin are not kept."""
     path = tmp_path_factory.getbasetemp() / "few.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -62,7 +60,7 @@ def test_with_few_quotes(tmp_path_factory, rows: list[tuple[str, str]], separato
         ("\n\n", []),
     ],
 )
-def test_rows_and_their_lines(tmp_path, text, rows: list[tuple[int, list[str]]]):
+def test_rows_and_their_lines(tmp_path, text, rows):
     (tmp_path / "a.csv").write_text(text, encoding="utf-8", newline="")
     assert rows_of(tmp_path / "a.csv") == rows
 
@@ -88,7 +86,7 @@ def test_rows_and_their_lines(tmp_path, text, rows: list[tuple[int, list[str]]])
         (gzip.compress(b"a", mtime=0), "is an archive or a workbook; unpack it, or save the sheet as CSV"),
     ],
 )  # fmt: skip
-def test_what_is_refused(tmp_path, data: bytes, message):
+def test_what_is_refused(tmp_path, data, message):
     path = tmp_path / "a.csv"
     path.write_bytes(data)
     with refuses(f"{path}: {message}", RecordError):

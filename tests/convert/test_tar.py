@@ -133,7 +133,7 @@ def test_links_are_refused():
         (b"12 size=1_0\n", "an extended header has the size '1_0'"),
     ],
 )
-def test_damaged_extended_headers(kind: bytes, lines: bytes, message):
+def test_damaged_extended_headers(kind, lines, message):
     info = tarfile.TarInfo("x")
     info.type, info.size = kind, len(lines)
     data = info.tobuf() + lines.ljust(512, b"\0") + tar({"a": b"abc"})[512:]
@@ -141,7 +141,7 @@ def test_damaged_extended_headers(kind: bytes, lines: bytes, message):
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-def test_extended_headers_that_are_too_large(kind: bytes):
+def test_extended_headers_that_are_too_large(kind):
     info = tarfile.TarInfo("x")
     info.type, info.size = kind, 2 << 20
     assert refusal(info.tobuf() + bytes(3 << 20)) == f"x.tar: an extended header has a size of 2097152 bytes; {AGAIN}"
@@ -160,7 +160,7 @@ def test_a_changed_length_in_an_extended_header():
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     st.booleans(),
 )
-def test_any_bytes(rubbish: bytes, at, form, mend):
+def test_any_bytes(rubbish, at, form, mend):
     """With `mend` the header's checksum is right again, so that its fields are looked at."""
     data = bytearray(tar(form=form))
     data[at : at + len(rubbish)] = rubbish

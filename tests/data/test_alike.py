@@ -52,7 +52,7 @@ def check(kinds: Sequence[Kind], data: Samples, *, batch: int, iterations: int, 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize("other", ["resident", pytest.param("dali", marks=pytest.mark.dali)])
-def test_raw_images(tmp_path, dtype: str, other: Kind):
+def test_raw_images(tmp_path, dtype, other: Kind):
     pixels = np.random.default_rng(0).integers(0, 256, (41, 3, 5, 4)).astype(dtype)
     write_records(tmp_path / "raw", zip(pixels, np.arange(41) % 3, strict=True), classes=3, shard_size=500)
     check(("host", other), open_records(tmp_path / "raw"), batch=4, iterations=12)
@@ -61,7 +61,7 @@ def test_raw_images(tmp_path, dtype: str, other: Kind):
 @pytest.mark.dali
 @pytest.mark.skipif(not SAMPLE.exists(), reason=f"{SAMPLE} is not there")
 @pytest.mark.parametrize("area", [AREA, None], ids=["windows", "centres"])
-def test_photographs(tmp_path, area: tuple[float, float] | None):
+def test_photographs(tmp_path, area):
     """Some of ImageNet's at 224 x 224, grey ones among them."""
     images = [(data, number % 3) for number, (_, data) in enumerate(sample(90)[::2])]
     data = Decoded(records(tmp_path / "train", images), Size(224), area)
@@ -90,7 +90,7 @@ def of_every_kind(kind: str) -> list[bytes]:
 
 @pytest.mark.dali
 @pytest.mark.parametrize("kind", ["jpeg", "png"])
-def test_images_of_every_kind(tmp_path, kind: str):
+def test_images_of_every_kind(tmp_path, kind):
     images = [(data, number % 3) for number, data in enumerate(of_every_kind(kind))]
     data = Decoded(records(tmp_path / "train", images, kind), Size(24), AREA)
     check(("host", "dali"), data, batch=3, iterations=10)

@@ -15,7 +15,7 @@ LETTERS = st.text(st.sampled_from("0123456789+-.eE_,' %$x\u0663\u00a0infatyN"), 
 
 
 @given(st.text() | LETTERS)
-def test_a_number_is_what_ascii_writes(text: str):
+def test_a_number_is_what_ascii_writes(text):
     """Beside an oracle: Python's float, without all that it takes beyond digits, sign, point and exponent."""
     try:
         value = float(text.strip()) if re.fullmatch("[0-9+.eE-]*", text.strip()) else None
@@ -28,12 +28,12 @@ def test_a_number_is_what_ascii_writes(text: str):
     "text", ["10_1", "\u0661\u0662", "inf", "-Infinity", "nan", "0x1F", "1e", "1,5", "5%", "1 000", "+-1", ".", "",
              "\uff11"],
 )  # fmt: skip
-def test_no_number(text: str):
+def test_no_number(text):
     assert PLAIN.number(text) is None
 
 
 @given(FINITE)
-def test_numbers_that_python_writes(value: float):
+def test_numbers_that_python_writes(value):
     assert PLAIN.number(repr(value)) == PLAIN.number(f" {value!r}\u00a0") == value
 
 
@@ -42,7 +42,7 @@ def test_numbers_that_python_writes(value: float):
     st.sampled_from([(".", ","), (",", "."), (".", " "), (",", "\u202f"), (".", "'"), (",", "\u2019"), (".", "_")]),
     st.booleans(),
 )
-def test_every_notation_reads_what_it_writes(value: Decimal, style: tuple[str, str], percent: bool):
+def test_every_notation_reads_what_it_writes(value: Decimal, style, percent):
     decimal, thousands = style
     text = f"{value:,}".translate({ord(","): thousands, ord("."): decimal}) + " %" * percent
     notation = Notation(decimal, {"\u202f": " ", "\u2019": "'"}.get(thousands, thousands))
@@ -53,7 +53,7 @@ def test_every_notation_reads_what_it_writes(value: Decimal, style: tuple[str, s
 @pytest.mark.parametrize(
     "text", ["1,00", "1,0000", "0,123", ",123", "1,234,5", "12,34,567", "1,234.5,6", "1.5,000", "01,234"]
 )
-def test_thousands_are_groups_of_three(text: str):
+def test_thousands_are_groups_of_three(text):
     assert Notation(thousands=",").number(text) is None
 
 
@@ -65,7 +65,7 @@ def test_cells_that_are_numbers_already():
 
 
 @given(FINITE)
-def test_a_number_has_one_name(value: float):
+def test_a_number_has_one_name(value):
     name = PLAIN.canonical(repr(value))
     assert PLAIN.canonical(name) == PLAIN.canonical(f"+{value!r}".replace("+-", "-")) == PLAIN.canonical(value) == name
     assert float(name) == value
@@ -81,7 +81,7 @@ def test_a_number_has_one_name(value: float):
         (["007", "01.5", "1e999", "x", "", True, None], None),
     ],
 )
-def test_names_of_numbers(cells: list[object], name: str | None):
+def test_names_of_numbers(cells, name):
     assert {PLAIN.canonical(cell) for cell in cells} == {name}
 
 
@@ -93,7 +93,7 @@ def test_names_of_numbers(cells: list[object], name: str | None):
         (("-", "Unknown"), ["", "-", "unknown"], ["NA", "None", "--"]),
     ],
 )
-def test_missing_values(words: tuple[str, ...] | None, missing: list[object], values: list[object]):
+def test_missing_values(words, missing, values):
     notation = Notation(missing=words)
     assert all(map(notation.is_missing, missing))
     assert not any(map(notation.is_missing, values))

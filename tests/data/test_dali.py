@@ -81,7 +81,7 @@ def test_what_is_missing(monkeypatch, tmp_path):
 
 @pytest.mark.dali
 @pytest.mark.parametrize(("samples", "depth", "threads"), [(1, 1, 1), (8, 2, 2), (13, 3, 1), (64, 2, 3)])
-def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples: int, depth: int, threads: int):
+def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples, depth, threads):
     """Learners come and go, epochs end in the middle of a slot, and every sample is the host's."""
     timelines, data = [fixed(3, (2,), 4, 31)], decoded(jpegs)
     readers = (
@@ -139,7 +139,7 @@ HUGE = b"\xff\xd8\xff\xc0\x00\x11\x08\xff\xff\xff\xff\x03\x01\x22\x00\x02\x11\x0
     ],
     ids=["cut", "empty", "text", "huge"],
 )
-def test_a_damaged_image_is_named(tmp_path, image: bytes, why: str):
+def test_a_damaged_image_is_named(tmp_path, image, why):
     """By file and record, in its turn; the reader goes on."""
     images = bars(8)
     images[3] = image, 0
@@ -198,7 +198,7 @@ def test_what_is_no_samples_fault(jpegs: RecordSet):
 @pytest.mark.parametrize(
     ("device", "where", "error"), [(None, "CPUs", ImportError("no gast")), (3, "GPU 3", RuntimeError("no driver"))]
 )
-def test_where_it_cannot_begin(jpegs: RecordSet, monkeypatch, device: int | None, where: str, error: Exception):
+def test_where_it_cannot_begin(jpegs: RecordSet, monkeypatch, device, where, error: Exception):
     def fail(*_) -> None:
         raise error
 
@@ -210,7 +210,7 @@ def test_where_it_cannot_begin(jpegs: RecordSet, monkeypatch, device: int | None
 
 @pytest.mark.dali
 @pytest.mark.parametrize("under_way", [0, 1, 3])
-def test_close(jpegs: RecordSet, under_way: int):
+def test_close(jpegs: RecordSet, under_way):
     """Nothing is written afterwards, whatever was under way."""
     reader = reader_of(jpegs, threads=2, depth=3)
     slots = [slot_of(range(COUNT)) for _ in range(under_way)]

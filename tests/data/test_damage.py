@@ -168,7 +168,7 @@ def test_encoded_bytes_are_views_that_cannot_be_written(folder: Path):
 
 
 @pytest.mark.parametrize("sample", [-1, 3])
-def test_a_sample_out_of_range_is_no_damage(folder: Path, sample: int):
+def test_a_sample_out_of_range_is_no_damage(folder: Path, sample):
     data = open_records(folder)
     for attempt in (data.encoded, data.record, data.label):
         with pytest.raises(RecordError) as caught:
@@ -220,13 +220,13 @@ ROW = st.tuples(U64, U32, st.integers(-(2**31), 2**31 - 1))
 @example(shape=None, encoding=None, dtype=None, count=None, end=None, rows=[(1, (2**63, 0, 0))], cut=0)
 def test_fuzz_fields_whose_checksums_are_right(
     tmp_path_factory,
-    shape: tuple[int, ...] | None,
-    encoding: bytes | None,
-    dtype: bytes | None,
-    count: int | None,
-    end: int | None,
-    rows: list[tuple[int, tuple[int, int, int]]],
-    cut: int,
+    shape,
+    encoding,
+    dtype,
+    count,
+    end,
+    rows,
+    cut,
 ):
     """The deeper checks are reached: only they stand between a made-up length and the memory."""
     images = b"".join(ENCODED)

@@ -85,9 +85,7 @@ def check(data: RecordSet, slot: Slot) -> None:
     start=st.integers(0, 3 * COUNT),
     changes=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3), st.integers(1, 3)), max_size=4),
 )
-def test_exactly_once_whenever_learners_change(
-    stored: RecordSet, batch: int, threads: int, prefetch: int, start: int, changes: list[tuple[int, int, int]]
-):
+def test_exactly_once_whenever_learners_change(stored: RecordSet, batch, threads, prefetch, start, changes):
     """Two ranks' slots side by side are the stream; begun anywhere, changed anywhere, each image right."""
     timelines = [fixed(batch, (1, 2), 7, start)]
     data = Decoded(stored, Size(SIZE), AREA, ASPECT)
@@ -131,7 +129,7 @@ def test_runs_are_read_ahead_for_one_learner(stored: RecordSet):
 
 
 @pytest.mark.parametrize("bad", [b"no image", encode(picture(30, 30))[:300]])
-def test_an_image_that_cannot_be_decoded(tmp_path, bad: bytes):
+def test_an_image_that_cannot_be_decoded(tmp_path, bad):
     images = bars(COUNT)
     images[17] = (bad, 0)
     stored = records(tmp_path / "train", images)

@@ -79,7 +79,7 @@ def test_numbers_of_any_kind_arrive(door: Callable, values: Callable):
 
 @DOORS
 @pytest.mark.parametrize(("values", "fault"), WRONG.values(), ids=WRONG.keys())
-def test_the_rest_is_refused_by_name(door: Callable, values: Callable, fault: str):
+def test_the_rest_is_refused_by_name(door: Callable, values: Callable, fault):
     if door is of_items and fault.startswith("cannot"):
         pytest.skip("an item is a row")
     with pytest.raises(MpibowError) as error:
@@ -109,7 +109,7 @@ def test_labels(labels, expected):
 
 
 @pytest.mark.parametrize(("kind", "dtype", "most"), [("u1", "uint8", 255), ("i4", "int32", 2**31 - 1)])
-def test_predict_wraps_no_integer(kind: str, dtype: str, most: int):
+def test_predict_wraps_no_integer(kind, dtype, most):
     graph = objective(lambda x: mb.sum(mb.cast(x), axis=1), {"x": ((4,), np.dtype(kind))})(1)
     wide = np.full((2, 4), most, "u8" if kind == "u1" else "i8")
     assert checked(graph, ["x"], wide)["x"].max() == most

@@ -155,7 +155,7 @@ def test_large_pictures_are_made_small_and_keep_their_proportions(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "two\nlines", "鳥", "a name that is far wider than any picture", "\U0001f600"])
-def test_any_class_name_can_be_drawn(tmp_path, name: str):
+def test_any_class_name_can_be_drawn(tmp_path, name):
     folder = raw(tmp_path / "a", np.zeros((1, 1, 4, 4), np.uint8), [0], classes=1, class_names=[name])
     assert (np.array(pictures.sheet(open_records(folder), [0]))[:, -GAP:] == 255).all()
 
@@ -204,9 +204,9 @@ def test_chosen_samples_are_all_where_there_are_fewer():
 def test_what_cannot_be_drawn(
     here: Path,
     capsys,
-    words: list[str],
-    code: int,
-    message: str,
+    words,
+    code,
+    message,
 ):
     folder = raw(here / "a", np.zeros((2, 1, 1, 1), np.uint8), [0, 1], class_names=list(COLOURS))
     assert inspected(capsys, folder, *words, code=code) == f"error: {message.format(folder)}\n"
@@ -240,7 +240,7 @@ def test_other_modes_of_images_become_colours(tmp_path):
     ("verify", "--workers=0", "--workers: must be at least 1, got 0"),
     ("verify", "--workers=1025", "--workers: must be at most 1,024, got 1025"),
 ])  # fmt: skip
-def test_numbers_out_of_range(capsys, command: str, option: str, message: str):
+def test_numbers_out_of_range(capsys, command, option, message):
     with pytest.raises(SystemExit):
         records.main([command, "a", option])
     assert capsys.readouterr().err.endswith(f"argument {message}\n")

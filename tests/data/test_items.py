@@ -22,7 +22,7 @@ from tests.refusals import refuses
         ({"a": 1, "b": 2}, {"a": 1, "b": 2}),
     ],
 )
-def test_names(sample, expected: dict[str, int]):
+def test_names(sample, expected):
     assert named(sample, ("x", "y"), "target") == expected
 
 
@@ -40,7 +40,7 @@ def test_names_of_a_classifier(sample):
         ((1, 2, 3, 4), "has 3 inputs and a target, the net takes x, y"),
     ],
 )
-def test_what_is_no_sample(sample, fault: str):
+def test_what_is_no_sample(sample, fault):
     with refuses(fault, RecordError):
         named(sample, ("x", "y"), "target")
 
@@ -59,7 +59,7 @@ def test_what_is_no_sample(sample, fault: str):
         (Image.new("RGBA", (4, 2)), (3, 2, 4), "uint8"),
     ],
 )
-def test_arrays(value, shape: tuple[int, ...], dtype: str):
+def test_arrays(value, shape, dtype):
     found = array_of("x", value)
     assert (found.shape, found.dtype) == (shape, dtype)
 
@@ -79,7 +79,7 @@ def test_a_label_of_a_classifier_is_int32():
         ("counter", 1, "counter: is the name of the random numbers' input; give it another"),
     ],
 )
-def test_what_is_no_array(name: str, value, fault: str):
+def test_what_is_no_array(name, value, fault):
     with refuses(fault, RecordError):
         array_of(name, value)
 

@@ -54,7 +54,7 @@ def test_rows_are_filled_up():
         ({"x": []}, "must have one number of samples of at least 1"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(rows: dict, text: str):
+def test_rows_that_do_not_fit_are_refused(rows, text):
     with pytest.raises(RecordError, match=text):
         padded(rows, dict.fromkeys(rows, 0), (4, 8), "train")
 
@@ -73,7 +73,7 @@ def test_rows_that_do_not_fit_are_refused(rows: dict, text: str):
         ),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(arguments: dict, text: str):
+def test_arguments_that_do_not_fit_are_refused(arguments, text):
     with pytest.raises((ConfigError, RecordError), match=text):
         mb.fit(net, columns(), batch_size=BATCH, device="numpy", **arguments)
 

@@ -61,7 +61,7 @@ def test_what_the_log_says(data: dict[str, Samples]):
         ("host", "arrays", "set prefetch higher, or leave a core free for reading"),
     ],
 )
-def test_remedies(data: dict[str, Samples], kind: str, name: str, text: str):
+def test_remedies(data: dict[str, Samples], kind, name, text):
     assert reading(data[name], kind).remedy == text
 
 

@@ -20,7 +20,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 22, 23, 24, 1000])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_it_is_the_mean_however_many_are_read_at_once(monkeypatch, at_once: int, dtype: str):
+def test_it_is_the_mean_however_many_are_read_at_once(monkeypatch, at_once, dtype):
     images = IMAGES.astype(dtype)
     monkeypatch.setattr(moments, "PART", at_once * images[0].nbytes)
     notes = []

@@ -44,7 +44,7 @@ def test_an_order_is_read_only():
 
 
 @given(st.integers(1, 20), st.integers(0, 100), st.integers(1, 60))
-def test_the_stream_is_the_epochs_in_a_row(count: int, position: int, length: int):
+def test_the_stream_is_the_epochs_in_a_row(count, position, length):
     whole = [(epoch, n) for epoch in range(161) for n in permutation(count, 1, epoch).tolist()]
     assert stream(position, length, count) == whole[position : position + length]
 
@@ -57,7 +57,7 @@ def test_far_positions():
 
 @pytest.mark.parametrize("length", [2, 96, 3000])
 @pytest.mark.parametrize("count", [SHUFFLED, SHUFFLED + 1, 2**20 + 1])
-def test_batches_lie_in_blocks(count: int, length: int):
+def test_batches_lie_in_blocks(count, length):
     """Wherever one lies, across two epochs too, its samples are those of its places."""
     for position in (0, 12_345, 5 * count + 777, 3 * count - length // 2):
         epochs, places = np.divmod(np.arange(position, position + length), count)
@@ -70,7 +70,7 @@ def keyed(places: np.ndarray, count: int, seed: int, rounds: int = ROUNDS) -> np
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 1000, SHUFFLED + 1, 2**20 + 1])
-def test_a_permutation_by_index_has_every_sample_once(count: int):
+def test_a_permutation_by_index_has_every_sample_once(count):
     assert np.array_equal(np.sort(keyed(np.arange(count), count, 1)), np.arange(count))
 
 
@@ -93,7 +93,7 @@ def likeness(count: int, rounds: int, apart: int) -> float:
 
 
 @pytest.mark.parametrize("count", [1000, SHUFFLED + 1, 2**20 + 1])
-def test_neighbours_have_nothing_in_common(count: int):
+def test_neighbours_have_nothing_in_common(count):
     """Also those that share a digit. Two rounds are too few, and it shows."""
     for apart in (1, math.isqrt(count - 1) + 1):
         assert abs(likeness(count, ROUNDS, apart)) < 2

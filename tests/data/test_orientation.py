@@ -35,7 +35,7 @@ def tiff(value: int, kind: int = 3, order: str = "<", tag: int = 0x0112) -> byte
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("kind", [3, 4])
 @pytest.mark.parametrize("value", ORIENTATIONS)
-def test_the_tag(value: int, kind: int, order: str):
+def test_the_tag(value, kind, order):
     assert orientation_of(tiff(value, kind, order)) == value
 
 
@@ -44,12 +44,12 @@ def test_the_tag(value: int, kind: int, order: str):
     [b"", b"II", b"XX*\0" + tiff(6)[4:], tiff(0), tiff(9), tiff(6, 1), tiff(6, tag=0x0113), tiff(6)[:-1], tiff(6)[:20],
      tiff(6)[:4] + b"\xff\xff\xff\xff" + tiff(6)[8:]],
 )  # fmt: skip
-def test_damaged_data_turn_nothing(data: bytes):
+def test_damaged_data_turn_nothing(data):
     assert orientation_of(data) == 1
 
 
 @given(st.binary(max_size=60), st.integers(0, 33), st.binary(max_size=4))
-def test_any_bytes(rubbish: bytes, at: int, change: bytes):
+def test_any_bytes(rubbish, at, change):
     whole = tiff(6)
     for data in (b"II*\0" + rubbish, whole[:at] + change + whole[at + len(change) :]):
         assert 1 <= orientation_of(data) <= 8
@@ -57,7 +57,7 @@ def test_any_bytes(rubbish: bytes, at: int, change: bytes):
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_pixels_and_their_places(kind: str, orientation: int):
+def test_pixels_and_their_places(kind, orientation):
     data = encode(Image.fromarray(PIXELS), kind, exif=exif(orientation))
     lossless = encode(Image.fromarray(PIXELS), "PNG", exif=exif(orientation))
     upright = np.asarray(ImageOps.exif_transpose(Image.open(BytesIO(lossless))))
@@ -80,7 +80,7 @@ def test_only_the_first_exif_data_count():
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png"])
-def test_samples_and_sheets_are_upright(tmp_path, kind: str):
+def test_samples_and_sheets_are_upright(tmp_path, kind):
     stored = [encode(picture(40, 60), kind.upper(), exif=exif(n)) for n in ORIENTATIONS]
     upright = [encode(ImageOps.exif_transpose(Image.open(BytesIO(data))), "PNG") for data in stored]
     found = []
@@ -93,7 +93,7 @@ def test_samples_and_sheets_are_upright(tmp_path, kind: str):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P"])
-def test_items_that_pillow_opened(mode: str):
+def test_items_that_pillow_opened(mode):
     """What a program did to a picture is its own business."""
     lying = encode(Image.fromarray(PIXELS).convert(mode), "PNG", exif=exif(6))
     pixels = array_of("image", Image.open(BytesIO(lying)))
@@ -103,7 +103,7 @@ def test_items_that_pillow_opened(mode: str):
 
 @pytest.mark.dali
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_the_graph_of_a_gpu_on_a_cpu(orientation: int):
+def test_the_graph_of_a_gpu_on_a_cpu(orientation):
     """The window of an image that lies is that of the upright one, but for the order of DALI's two passes."""
     from nvidia.dali import Pipeline, fn, types
 

@@ -29,7 +29,7 @@ def seen(data: bytes, window: tuple[float, float, float, float], size: int = SIZ
 
 @pytest.mark.parametrize("window", [(0, 0, 60, 80), (5, 11, 31, 20), (10.5, 3.25, 24, 24), (59, 79, 1, 1)])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_a_window_is_resized(window: tuple[float, float, float, float], kind: str):
+def test_a_window_is_resized(window, kind):
     image = picture(60, 80)
     data = encode(image, kind)
     if kind == "JPEG":
@@ -51,7 +51,7 @@ def test_pixels_by_hand():
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK", "YCbCr"])
-def test_jpegs_that_are_not_rgb(mode: str):
+def test_jpegs_that_are_not_rgb(mode):
     data = encode(picture(40, 50, mode=mode))
     out = seen(data, (0, 0, 40, 50))
     expected = scaled(picture(40, 50, mode="L" if mode == "L" else "RGB"), (0, 0, 40, 50), SIZE)
@@ -60,7 +60,7 @@ def test_jpegs_that_are_not_rgb(mode: str):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA"])
-def test_pngs_that_are_not_rgb(mode: str):
+def test_pngs_that_are_not_rgb(mode):
     image = picture(40, 50).convert(mode)
     if mode in ("LA", "RGBA"):
         image.putalpha(7)  # ignored: nothing is laid over anything
@@ -84,7 +84,7 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3)])
-def test_of_16_bits_the_upper_8_are_kept(colour: int, channels: int):
+def test_of_16_bits_the_upper_8_are_kept(colour, channels):
     values = np.array([[0x1234, 0xFFFF], [0x00FF, 0x8000]], ">u2").repeat(channels, axis=1)
     rows = b"".join(b"\0" + row.tobytes() for row in values)
     out = seen(png(2, 2, 16, colour, rows), (0, 0, 2, 2), 2)
@@ -92,7 +92,7 @@ def test_of_16_bits_the_upper_8_are_kept(colour: int, channels: int):
 
 
 @pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
-def test_16_bits_become_8_that_all_decoders_read_alike(colour: int, channels: int):
+def test_16_bits_become_8_that_all_decoders_read_alike(colour, channels):
     values = np.random.default_rng(0).integers(0, 1 << 16, (5, 7 * channels)).astype(">u2")
     data = png(7, 5, 16, colour, b"".join(b"\0" + row.tobytes() for row in values))
     made = alike(np.frombuffer(data, np.uint8)).tobytes()
@@ -136,7 +136,7 @@ def test_pillows_warnings_do_not_reach_the_terminal():
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_windows_are_those_of_the_upright_image(kind: str, orientation: int):
+def test_windows_are_those_of_the_upright_image(kind, orientation):
     data = encode(picture(40, 50), kind, exif=exif(orientation))
     upright = ImageOps.exif_transpose(Image.open(BytesIO(data)))
     for window in ((0, 0, 40, 40), (3.5, 7.25, 30, 20), (0, 0, upright.height, upright.width)):
@@ -144,7 +144,7 @@ def test_windows_are_those_of_the_upright_image(kind: str, orientation: int):
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 700), (900, 2), (3, 5)])
-def test_tiny_and_long_images(height: int, width: int):
+def test_tiny_and_long_images(height, width):
     data, sizes = encode(picture(height, width), "PNG"), np.array([[height, width]])
     windows = [centre_windows(sizes, 27, SIZE)[0]]
     for sample_number in range(20):
@@ -155,7 +155,7 @@ def test_tiny_and_long_images(height: int, width: int):
 
 
 @pytest.mark.parametrize(("height", "width"), [(256, 256), (375, 500), (333, 251), (64, 1000), (90, 60)])
-def test_the_centre_is_torchvisions(height: int, width: int):
+def test_the_centre_is_torchvisions(height, width):
     """Resize(256) and CenterCrop(224), as it is written there with Pillow: two roundings more, one level."""
     image = picture(height, width)
     short = min(height, width)
@@ -169,7 +169,7 @@ def test_the_centre_is_torchvisions(height: int, width: int):
 @pytest.mark.parametrize(
     "data", [b"\0", b"BM" + bytes(100), b"\xff\xd8\xff", b"GIF89a" + bytes(20), encode(picture(9, 9), "BMP")]
 )
-def test_what_is_no_image(data: bytes):
+def test_what_is_no_image(data):
     with pytest.raises(ValueError, match=r"^it is no JPEG or PNG image$"):
         open_photo(np.frombuffer(data, np.uint8))
 

@@ -59,7 +59,7 @@ def check(slots: list[Slot], timeline: Timeline, rank: int, t: int) -> None:
 
 @pytest.mark.parametrize("prefetch", [1, 3])
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_the_runs_of_a_rank(rank: int, prefetch: int):
+def test_the_runs_of_a_rank(rank, prefetch):
     timeline = fixed(BATCH, (2, 1, 3))
     with pipeline(timeline, rank=rank, prefetch=prefetch) as made:
         for t in range(20):
@@ -70,7 +70,7 @@ def test_the_runs_of_a_rank(rank: int, prefetch: int):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_change_that_is_announced_while_it_runs(rank: int):
+def test_a_change_that_is_announced_while_it_runs(rank):
     """At each iteration the earliest change that is allowed: the one after what may have been read."""
     prefetch = 2
     timelines = [fixed(BATCH, (2, 1))]
@@ -119,7 +119,7 @@ def settled(value: Callable[[], int], expected: int = 1) -> int:
 
 
 @pytest.mark.parametrize("prefetch", [1, 4])
-def test_no_more_is_read_than_prefetch_iterations_ahead(prefetch: int):
+def test_no_more_is_read_than_prefetch_iterations_ahead(prefetch):
     """And nothing before half of that may be read."""
     data, half = Counting(), max(prefetch // 2, 1)
     with pipeline(fixed(BATCH, (2,)), data=data, prefetch=prefetch) as made:
@@ -253,7 +253,7 @@ class InRuns:
 
 @pytest.mark.parametrize(("samples", "depth"), [(1, 1), (8, 2), (13, 3), (100, 2)])
 @pytest.mark.parametrize("prefetch", [1, 2, 12])
-def test_runs_are_cut_into_slots(samples: int, depth: int, prefetch: int):
+def test_runs_are_cut_into_slots(samples, depth, prefetch):
     """Whatever the size of a run and wherever its ends fall, the slots are the same."""
     data = digits()
     reader = InRuns(data, samples, depth)

@@ -46,7 +46,7 @@ FASTER = "dali gives the same images faster, but "
         ("named", [BARE], "host", ""),
     ],
 )
-def test_auto(data: dict[str, Samples], name: str, facts: list[Resources], kind: str, why: str):
+def test_auto(data: dict[str, Samples], name, facts: list[Resources], kind, why):
     """All ranks take the same: what the least of them can."""
     assert choose("auto", data[name], facts) == PipelineChoice(kind, why)
     assert choose("auto", data[name], facts[::-1]).kind == kind
@@ -78,7 +78,7 @@ def on_gpu(device: int, memory: int = 8000, missing: str = "") -> Resources:
         ("encoded", [on_gpu(1, missing=MISSING)], PipelineChoice("host", FASTER + MISSING)),
     ],
 )
-def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Resources], choice: PipelineChoice):
+def test_auto_on_gpus(data: dict[str, Samples], name, facts: list[Resources], choice: PipelineChoice):
     """Raw images of 1,000 bytes, arrays of 16: they lie on the GPU where they are at most a quarter of what is free."""
     assert choose("auto", data[name], facts) == choose("auto", data[name], facts[::-1]) == choice
 
@@ -97,9 +97,7 @@ def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Resources
         ("named", "host", 4000, PipelineChoice("host", "as set by data.pipeline")),
     ],
 )
-def test_what_is_said_on_a_gpu(
-    data: dict[str, Samples], name: str, wanted: Wanted, device: int, choice: PipelineChoice
-):
+def test_what_is_said_on_a_gpu(data: dict[str, Samples], name, wanted: Wanted, device, choice: PipelineChoice):
     """What is said is done, on the GPU where that can be."""
     assert choose(wanted, data[name], [on_gpu(device)]) == choice
     form = "encoded" if name == "encoded" else "raw"
@@ -124,7 +122,7 @@ def test_size(data: dict[str, Samples]):
         ("arrays", "dali", "data.pipeline: dali reads records of images, arrays has none; set auto"),
     ],
 )
-def test_what_is_refused(data: dict[str, Samples], name: str, wanted: Wanted, message: str):
+def test_what_is_refused(data: dict[str, Samples], name, wanted: Wanted, message):
     with refuses(message):
         choose(wanted, data[name], [FULL, BARE])
 
@@ -151,7 +149,7 @@ def test_what_is_found_here():
         (7, "raw", 16, 7),
     ],
 )
-def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch: int, iterations: int):
+def test_prefetch(data: dict[str, Samples], wanted, name, batch, iterations):
     assert prefetch(wanted, data[name], batch) == iterations
 
 
@@ -166,7 +164,7 @@ def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch:
         (40, 8, 8, 1, 40),
     ],
 )
-def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, threads: int):
+def test_threads(wanted, allowed, machine, ranks, threads):
     assert threads_of(wanted, allowed, machine, ranks) == threads
 
 
@@ -180,7 +178,7 @@ def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, thre
         ("host", "named", DirectReader),
     ],
 )
-def test_readers(data: dict[str, Samples], kind: str, name: str, reader: type):
+def test_readers(data: dict[str, Samples], kind, name, reader: type):
     found = open_reader(PipelineChoice(kind, ""), data[name], Damages(name, data[name].count, 0), 2)
     assert type(found) is reader
     found.close()

@@ -142,14 +142,14 @@ def test_messages_of_damage(raw: Path):
         (88, struct.pack("<Q", 2**64 - 1), f"record 1: starts at byte {2**64 - 1}, {GAP}"),
     ],
 )
-def test_checksums_alone_are_not_trusted(raw: Path, at: int, new: bytes, message: str):
+def test_checksums_alone_are_not_trusted(raw: Path, at, new, message):
     assert refusal(altered(raw, at, new)) == f"{raw}: {message}; {AGAIN}"
 
 
 @pytest.mark.parametrize(
     ("row", "start", "named"), [(0, 65, 0), (0, 63, 0), (1, 64, 0), (1, 68, 1), (2, 73, 2), (2, 2**63, 2)]
 )
-def test_an_encoded_index_must_tile(jpeg: Path, row: int, start: int, named: int):
+def test_an_encoded_index_must_tile(jpeg: Path, row, start, named):
     said = RecordFile(jpeg)._index["start"][named] if named != row else start
     altered(jpeg, 73 + 16 * row, struct.pack("<Q", start))
     message = f"{jpeg}: record {named}: starts at byte {said}, {GAP}; {AGAIN}"
@@ -179,9 +179,7 @@ def test_a_missing_file(tmp_path):
         ),
     ],
 )
-def test_refuses_records_that_do_not_fit(
-    tmp_path, form: RecordForm, image: np.ndarray | bytes, label: int, message: str
-):
+def test_refuses_records_that_do_not_fit(tmp_path, form: RecordForm, image: np.ndarray | bytes, label, message):
     path = tmp_path / "a.mpr"
     with refuses(f"{path}: record 0: {message}", RecordError):
         write(path, form, (image, label))

@@ -96,7 +96,7 @@ def test_reads_into_rows_that_are_not_contiguous(folder: Path):
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((2, 3, 2, 2), np.float32), ((3, 3, 2, 2), np.uint8), ((2, 1, 2, 2), np.uint8)]
 )
-def test_images_must_have_the_set_s_shape_and_dtype(folder: Path, shape: tuple[int, ...], dtype: type):
+def test_images_must_have_the_set_s_shape_and_dtype(folder: Path, shape, dtype: type):
     with pytest.raises(AssertionError):
         open_records(folder).read(np.array([0, 1]), np.empty(shape, dtype), np.empty(2, np.int32))
 
@@ -120,7 +120,7 @@ def test_moments_far_from_zero():
 
 
 @pytest.mark.parametrize("images", [1, 7, LOT // 64, 3 * LOT // 64, 3 * LOT // 64 + 1])
-def test_moments_of_lots(images: int):
+def test_moments_of_lots(images):
     """Images of 64 bytes, in an array that is used again."""
     values = 7 + RANDOM.standard_normal((images, 2, 4))
     moments, image = RunningMoments(2), np.empty((2, 4))
@@ -167,7 +167,7 @@ def test_encoded_images_are_stored_and_not_read_as_arrays(tmp_path):
         ),
     ],
 )
-def test_refuses_samples_that_do_not_fit(tmp_path, options: dict[str, object], message: str):
+def test_refuses_samples_that_do_not_fit(tmp_path, options, message):
     with refuses(message.format(tmp_path / "a"), RecordError):
         write(tmp_path / "a", **options)
     assert list(tmp_path.iterdir()) == []
@@ -339,13 +339,13 @@ def test_messages_of_the_manifest(folder: Path):
         ({"dtype": []}, "dtype must be one of uint8, float32, got '[]'"),
     ],
 )
-def test_a_manifest_that_breaks_a_rule(folder: Path, changes: dict[str, object], message: str):
+def test_a_manifest_that_breaks_a_rule(folder: Path, changes, message):
     rewrite(folder, **changes)
     assert refusal(folder).startswith(f"{folder}/manifest.json: {message}")
 
 
 @pytest.mark.parametrize("field", ["name", "count", "class_names", "source", "sources", "shards", "encoding"])
-def test_a_manifest_without_a_field(folder: Path, field: str):
+def test_a_manifest_without_a_field(folder: Path, field):
     path = folder / "manifest.json"
     fields = json.loads(path.read_text())
     del fields[field], fields["checksum"]
@@ -550,7 +550,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_file_that_was_replaced_stays_as_it_was(folder: Path, how: str):
+def test_a_file_that_was_replaced_stays_as_it_was(folder: Path, how):
     data = open_records(folder)
     path = data.shard(0).path
     path.unlink()

@@ -33,7 +33,7 @@ def raw(folder: Path) -> RecordSet:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.floats(0.01, 0.99), st.integers(0, 2**32 - 1))
-def test_so_much_of_every_class(strata: list[int], fraction: float, seed: int):
+def test_so_much_of_every_class(strata, fraction, seed):
     labels = np.array(strata)
     held = held_out(labels, fraction, seed)
     assert held.sum() == np.floor(len(labels) * fraction + 0.5)
@@ -58,7 +58,7 @@ PINNED = [7, 16, 18, 19]
 
 
 @pytest.mark.parametrize("kind", ["raw", "arrays"])
-def test_parts_are_the_samples_of_the_whole(kind: str, tmp_path):
+def test_parts_are_the_samples_of_the_whole(kind, tmp_path):
     data = raw(tmp_path / "set") if kind == "raw" else ArrayData(PIXELS, LABELS, classes=4, name="set")
     parts, held = split(data, 0.25, 7), held_out(LABELS, 0.25, 7)
     for part, rows in zip(parts, (np.flatnonzero(~held), np.flatnonzero(held)), strict=True):

@@ -22,7 +22,7 @@ def example() -> Timeline:
         (1011, (1, 1), 8136),
     ],
 )
-def test_by_hand(iteration: int, counts: tuple[int, ...], position: int):
+def test_by_hand(iteration, counts, position):
     timeline = example()
     assert timeline.counts(iteration) == counts
     assert timeline.position(iteration) == position
@@ -59,7 +59,7 @@ def test_a_resumed_run():
 
 
 @pytest.mark.parametrize(("begin", "first"), [(-1, 0), (0, 0), (9, 0), (10, 1), (11, 2), (12, 2)])
-def test_what_has_passed_is_left_out(begin: int, first: int):
+def test_what_has_passed_is_left_out(begin, first):
     """It begins with the change that holds at `begin`, and nothing that is asked for from there on is another."""
     whole, part = example(), example().since(begin)
     assert part.changes == whole.changes[first:]
@@ -73,7 +73,7 @@ def test_what_was_left_out_is_not_asked_for():
 
 
 @pytest.mark.parametrize("cut", range(-1, 14))
-def test_what_is_to_come_is_left_out_and_follows_again(cut: int):
+def test_what_is_to_come_is_left_out_and_follows_again(cut):
     if cut >= 0:
         assert all(change.iteration <= cut for change in example().until(cut).changes)
         assert example().until(cut).followed(example()) == example()
@@ -89,6 +89,6 @@ def test_what_follows_has_positions_of_its_own():
 @pytest.mark.parametrize(
     ("iteration", "counts"), [(11, (2, 2)), (5, (2, 2)), (12, (2,)), (12, (2, 2, 2)), (12, (2, 0)), (12, (0, 2))]
 )
-def test_what_may_not_be_announced(iteration: int, counts: tuple[int, ...]):
+def test_what_may_not_be_announced(iteration, counts):
     with pytest.raises(AssertionError):
         example().announce(iteration, counts)

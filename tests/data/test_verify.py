@@ -30,7 +30,7 @@ def written(folder: Path, images: list[bytes], **options: object) -> Path:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_any_number_of_workers_says_the_same_in_order(tmp_path, capsys, monkeypatch, workers: int):
+def test_any_number_of_workers_says_the_same_in_order(tmp_path, capsys, monkeypatch, workers):
     monkeypatch.setattr(verify, "PIECE", 100)  # a record or two at once
     folder = written(tmp_path / "a", [bytes([n + 1]) * 10 for n in range(30)], shard_size=64 + 60)
     assert len(list(verify.set_tasks(folder, False))) > 10
@@ -128,7 +128,7 @@ as_command(lambda: print("ready", flush=True) or records.main(["verify", "--work
 
 
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.4, 1.5])  # seconds: workers are just being started, or at work
-def test_an_interrupt_ends_all_processes_quietly(tmp_path, after: float):
+def test_an_interrupt_ends_all_processes_quietly(tmp_path, after):
     command = [sys.executable, "-c", STARTED, str(written(tmp_path / "a", [b"abc"] * 3))]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -21,7 +21,7 @@ def sizes(n: int, height: int, width: int) -> np.ndarray:
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 2**32 - 1))
-def test_a_window_is_whole_pixels_inside_the_image(height: int, width: int, seed: int):
+def test_a_window_is_whole_pixels_inside_the_image(height, width, seed):
     windows = random_windows(sizes(8, height, width), counters(8, seed), AREA, ASPECT)
     top, left, rows, columns = windows.T
     assert (windows == np.floor(windows)).all()

@@ -46,7 +46,7 @@ def read(data: NamedItems, samples: list[int], epoch: int | None = 1) -> tuple:
 
 
 @pytest.mark.parametrize("epoch", [None, 0, 2])
-def test_the_same_bits_as_here(workers: Workers, epoch: int | None):
+def test_the_same_bits_as_here(workers: Workers, epoch):
     order = np.random.default_rng(1).permutation(COUNT).tolist()
     here, there = (read(opened(h, Pairs(), transform=owned.noisy), order, epoch) for h in (Hands(), Hands(workers)))
     assert here[0].tobytes() == there[0].tobytes()
@@ -80,7 +80,7 @@ def test_a_part_is_read_by_its_numbers(workers: Workers):
         (owned.nothing, "must be (input, target) or values by name, got None"),
     ],
 )
-def test_a_fault_names_the_sample(processes: int, fault: owned.Fault, message: str):
+def test_a_fault_names_the_sample(processes, fault: owned.Fault, message):
     hands = Hands(Workers(processes) if processes else None)
     try:
         data = opened(hands, Pairs(bad=17, fault=fault))
@@ -104,7 +104,7 @@ def test_a_fault_names_the_sample(processes: int, fault: owned.Fault, message: s
     ],
 )  # fmt: skip
 @pytest.mark.timeout(300)
-def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, message: str):
+def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, message):
     data = opened(Hands(workers), Pairs(bad=17, fault=fault))
     with pytest.raises(RecordError, match=rf"train: worker process \d+ {message}"):
         read(data, [*range(COUNT)])
@@ -139,7 +139,7 @@ def test_signals_that_ask_this_program_to_end_leave_workers_alone(workers: Worke
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_every_sample_comes_once_an_epoch(workers: Workers, number: int):
+def test_every_sample_comes_once_an_epoch(workers: Workers, number):
     hands = Hands(workers if number == 2 else None)
     data = opened(hands, Pairs())
     reader = open_reader(PipelineChoice("host", ""), data, None, 1)

@@ -195,7 +195,7 @@ def test_names_are_known_without_their_file(tmp_path, version: CifarVersion):
         (PYTHON, "batches.meta", python2.pickled({"label_names": "abcdefghij"})),
     ],
 )
-def test_names_that_are_not_ten(tmp_path, version: CifarVersion, name, data: bytes):
+def test_names_that_are_not_ten(tmp_path, version: CifarVersion, name, data):
     source = folder(tmp_path / "source", version)
     (source / name).write_bytes(data)
     assert refusal(source) == f"{source}/{name}: must have 10 different names of classes; {AGAIN} or remove it"
@@ -299,7 +299,7 @@ BAD_LABEL = np.full((1, 3073), 10, np.uint8).tobytes()
         ),
     ],
 )
-def test_bad_files_are_named(tmp_path, name, data: bytes, message):
+def test_bad_files_are_named(tmp_path, name, data, message):
     version = reader.VERSION_OF[name]
     source = folder(tmp_path / "source", version)
     (source / name).write_bytes(data)
@@ -345,7 +345,7 @@ def test_a_member_longer_than_any_file(tmp_path):
 
 
 @given(st.sampled_from(sorted(reader.VERSION_OF)), st.binary(max_size=60), st.integers(0, 7000))
-def test_any_bytes(name, rubbish: bytes, at):
+def test_any_bytes(name, rubbish, at):
     version = reader.VERSION_OF[name]
     start, labels = files(version)[name], LABELS[version.set, version.set == "cifar100"]
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):

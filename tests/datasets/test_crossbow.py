@@ -153,7 +153,7 @@ def damaged(**fields: int) -> bytes:
         ),
     ],
 )
-def test_bad_files_are_named(tmp_path, capsys, data: bytes, message):
+def test_bad_files_are_named(tmp_path, capsys, data, message):
     words = source(tmp_path)
     (tmp_path / "test" / "part-1").write_bytes(data)
     assert refusal(tmp_path, capsys, words) == f"{tmp_path}/test/part-1: {message}"
@@ -171,7 +171,7 @@ def test_truncated_at_every_byte(tmp_path):
 
 
 @given(st.binary(max_size=40), st.integers(0, 100))
-def test_any_bytes(tmp_path_factory, rubbish: bytes, at):
+def test_any_bytes(tmp_path_factory, rubbish, at):
     path = tmp_path_factory.mktemp("any") / "a"
     start = integers(2) + record(FAKE, 1) + record(FAKE, 2, boxes=1)
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):

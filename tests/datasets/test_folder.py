@@ -221,7 +221,7 @@ def test_an_image_of_another_kind_than_its_name_says(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("encode", [None, "png", "raw"])
-def test_photographs_are_turned(tmp_path, capsys, encode: str | None):
+def test_photographs_are_turned(tmp_path, capsys, encode):
     """Kept, encoded again or decoded: all are upright."""
     pixels = np.zeros((24, 40, 3), np.uint8)
     pixels[:12, :, 0] = pixels[12:, :, 2] = 250  # red above blue, to be turned right

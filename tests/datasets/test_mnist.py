@@ -155,7 +155,7 @@ IDX3 = "an IDX file of bytes in 3 dimensions with 00 00 08 03"
         ("t10k-labels-idx1", idx(IMAGES), f"starts with 00 00 08 03, {IDX1}"),
     ],
 )
-def test_bad_files_are_named(tmp_path, name, data: bytes, message):
+def test_bad_files_are_named(tmp_path, name, data, message):
     folder = source(tmp_path / "source", end="")
     (folder / f"{name}-ubyte").write_bytes(data)
     assert refusal(folder) == f"{folder}/{name}-ubyte: {message}"

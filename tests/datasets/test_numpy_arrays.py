@@ -77,7 +77,7 @@ def test_floats_are_stored_as_float32(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("pack", [np.savez, np.savez_compressed])
-def test_keras_arrays_are_found(tmp_path, pack: object):
+def test_keras_arrays_are_found(tmp_path, pack):
     path = tmp_path / "mnist.npz"
     pack(path, x_train=IMAGES[:, 0], y_train=LABELS, x_test=IMAGES[:4, 1], y_test=LABELS[:4])
     assert convert(tmp_path, "--source", path) == 0
@@ -248,8 +248,8 @@ def test_what_does_not_fit(
     capsys,
     images: np.ndarray,
     labels: np.ndarray,
-    words: tuple[str, ...],
-    message: str,
+    words,
+    message,
 ):
     files = save(tmp_path, train_images=images, train_labels=labels)
     found = refusal(tmp_path, capsys, *files, *words, "--test-fraction", 0.5)
@@ -284,7 +284,7 @@ def test_train_and_test_are_alike(tmp_path, capsys):
         (("--train", "a", "--remap", "--classes", "3"), "--remap finds the classes itself, so leave out --classes"),
     ],
 )
-def test_arguments(tmp_path, capsys, words: tuple[str, ...], message):
+def test_arguments(tmp_path, capsys, words, message):
     with exits(2):
         convert(tmp_path, *words)
     assert capsys.readouterr().err.endswith(f"error: {message}\n")

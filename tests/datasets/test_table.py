@@ -136,7 +136,7 @@ def test_rows_with_missing_cells_are_left_out(tmp_path, capsys):
         (["500", "0.250", "1.25"], [], [500, 0.25, 1.25]),
     ],
 )
-def test_other_notations(tmp_path, cells, words, values: list[float]):
+def test_other_notations(tmp_path, cells, words, values):
     """The manifest keeps the notation: rows converted later are read alike, and refused if they are not."""
     assert convert(tmp_path, "a,y\n" + "".join(f'"{cell}",0\n' for cell in cells), "--no-scale", *words) == 0
     data = open_table(open_records(tmp_path / "out/train"))
@@ -338,7 +338,7 @@ def test_parquet(tmp_path):
         ({"a": [], "y": []}, "has no rows"),
     ],
 )
-def test_parquet_that_is_refused(tmp_path, capsys, columns: dict[str, list[object]], message):
+def test_parquet_that_is_refused(tmp_path, capsys, columns, message):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table(columns), tmp_path / "source.PARQUET")
     assert converter.main(["--source", f"{tmp_path}/source.PARQUET", "--output", f"{tmp_path}/out"]) == 3

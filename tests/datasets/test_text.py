@@ -145,7 +145,7 @@ def test_it_trains_and_the_run_keeps_the_tokenizer(here: Path):
         ("abc", ["--tokens", "none.json"], "none.json: cannot be read: no such file or directory"),
     ],
 )
-def test_what_is_refused(tmp_path, capsys, text: str | bytes, words, message):
+def test_what_is_refused(tmp_path, capsys, text, words, message):
     assert convert(tmp_path, text, *words) == 3
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

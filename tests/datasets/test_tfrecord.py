@@ -13,10 +13,10 @@ from PIL import Image
 
 from mpibow.convert.entries import record_images
 from mpibow.convert.recode import ToEncoded
-from mpibow.convert.tfrecord_images import FeatureNames, Pixels, image_of, pieces, survey
+from mpibow.convert.tfrecord_images import FeatureNames, Pixels, image_of, survey
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
-from tests.convert.examples import example, frame, write, write_index
+from tests.convert.examples import example, frame, write
 from tests.data.photos import encode
 from tests.data.sets import read as read_all
 from tests.datasets.scripts import ROOT, Converter, records, script
@@ -68,17 +68,14 @@ def test_a_genuine_file(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
-@pytest.mark.parametrize("index", [False, True])
-def test_encoded_images_are_kept(tmp_path, form, index):
+def test_encoded_images_are_kept(tmp_path, form):
     parts = {"train": images([1, 3, 2, 1], form), "test": images([3, 1], form)}
     for name, examples in parts.items():
         for number in range(2):
             half = examples[number * len(examples) // 2 : (number + 1) * len(examples) // 2]
-            file = write(tmp_path / "in" / f"{name}-{number:05d}-of-00002", *half)
-            write_index(tmp_path / "index" / f"{file.name}{'.idx' * number}", *half)
+            write(tmp_path / "in" / f"{name}-{number:05d}-of-00002", *half)
     words = [f"--{name}={tmp_path}/in/{name}-*" for name in parts]
-    more = ["--index", str(tmp_path / "index")] if index else []
-    assert run(tmp_path, *words, "--first-label", "1", *more) == 0
+    assert run(tmp_path, *words, "--first-label", "1") == 0
     for name, labels in (("train", [0, 2, 1, 0]), ("test", [2, 0])):
         assert records(tmp_path / "output" / name) == [(encoded(i, form), label) for i, label in enumerate(labels)]
         known = open_records(tmp_path / "output" / name).manifest
@@ -200,7 +197,7 @@ LABEL, SIZE = "image/class/label", len(encoded(0))
         (b"\x0a\x05", "is not a tf.Example: damaged, or another kind of record"),
     ],
 )
-def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message):
+def test_examples_that_do_not_fit(tmp_path, capsys, data, message):
     write(tmp_path / "a", data)
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a") == f"{tmp_path}/a: record 0: {message}"
 
@@ -214,7 +211,7 @@ def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message):
         ([0, 1, 2, -1], "integers of an image must lie in [0, 255], got -1 to 2"),
     ],
 )
-def test_pixels_that_do_not_fit(tmp_path, capsys, values: list, message):
+def test_pixels_that_do_not_fit(tmp_path, capsys, values, message):
     write(tmp_path / "a", example(image_encoded=values, image_class_label=[0]))
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a", "--shape=1,2,2") == f"{tmp_path}/a: record 0: {message}"
 
@@ -249,10 +246,6 @@ def test_files_that_are_not_there(tmp_path, capsys):
         f"{tmp_path}: 2 files of the set are missing: train-00000-of-00003, train-00002-of-00003; "
         "get them, or convert without them: --partial"
     )
-    assert refusal(tmp_path, capsys, *words, "--partial", f"--index={tmp_path}") == (
-        f"{tmp_path}: has no train-00001-of-00003.tfrecord.idx, nor train-00001-of-00003.tfrecord; "
-        "make it by DALI's tfrecord2idx"
-    )
     assert run(tmp_path, *words, "--partial") == 0
     assert open_records(tmp_path / "output" / "train").count == 1
     write(tmp_path / "empty")
@@ -282,14 +275,14 @@ def test_a_damaged_image_is_found_by_decoding(tmp_path, capsys):
 
 
 @given(st.binary(max_size=30), st.integers(0, 140), st.integers(0, 30), st.booleans())
-def test_any_example(tmp_path_factory, rubbish: bytes, at, less, raw):
+def test_any_example(tmp_path_factory, rubbish, at, less, raw):
     """Whose checksums are right: only a rule can refuse it."""
     data = images([1])[0]
     path = tmp_path_factory.getbasetemp() / "rubbish"
     path.write_bytes(frame(data[:at] + rubbish + data[at + less :]))
     wanted = FeatureNames(name="image/class/label", raw=raw)
     try:
-        found = survey(wanted, pieces([path], None)[0])
+        found = survey(wanted, path)
         make = Pixels((1, 2, 2)) if raw else ToEncoded("png", decode=True)
         record_images(partial(image_of, wanted), make, [found.group.entry(0)])
     except RecordError as error:

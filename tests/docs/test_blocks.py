@@ -56,7 +56,7 @@ def programs() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize(("page", "text", "needs"), [*programs()])
-def test_python_runs(page: str, text: str, needs: Sequence[str], tmp_path):
+def test_python_runs(page, text, needs: Sequence[str], tmp_path):
     """After before/PAGE.py, which makes the data that it speaks of."""
     if missing := [package for package in needs if find_spec(package) is None]:
         pytest.skip(f"needs {', '.join(missing)}")

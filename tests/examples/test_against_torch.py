@@ -88,7 +88,7 @@ def loss_of(name: str, net) -> tuple:
 
 
 @pytest.mark.parametrize("name", cases.CASES)
-def test_logits_loss_and_gradients(name: str):
+def test_logits_loss_and_gradients(name):
     case, generator = cases.CASES[name], np.random.default_rng(cases.SEED)
     graph = case.build(case.batch, True)
     layout, running = plan_layout(graph), plan_statistics(graph)

@@ -88,7 +88,7 @@ def test_every_example_is_here():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_it_is_short(name: str):
+def test_it_is_short(name):
     lines = (FOLDER / f"{name}.py").read_text().splitlines()
     assert len([line for line in lines if line.strip()]) <= (40 if name in {*CASES, *TRANSFORMERS} else 25)
 
@@ -112,7 +112,7 @@ if all(printed.values()):  # on rank 0
 
 @needs_mpi
 @pytest.mark.parametrize("group", range(4))
-def test_on_two_ranks(group: int, tmp_path):
+def test_on_two_ranks(group, tmp_path):
     names = [*PRINTED][group::4]
     printed = json.loads(
         well(mpirun(2, "-c", IN_TURN, *(str(FOLDER / f"{name}.py") for name in names), cwd=tmp_path)).stdout
@@ -130,7 +130,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_killed_and_resumed(name: str, asked: Callable[..., tuple], monkeypatch):
+def test_killed_and_resumed(name, asked: Callable[..., tuple], monkeypatch):
     """The same bits as of a run that was never killed, of two learners."""
     (given, settings), train = asked(name), mb.fit
     settings |= {"stop": {"iterations": END}, "checkpoint": {"every": "5 iterations"}, "evaluate": {"every": 100.0}}

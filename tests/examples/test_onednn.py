@@ -15,7 +15,7 @@ NORMED = {"unet": (1e-4, 1e-2), "squeeze_excite": (1e-4, 1e-2)}  # batch norm en
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_as_numpy(name: str, training: bool):
+def test_as_numpy(name, training):
     case = CASES[name]
     plain = plan_layout(case.build(case.batch, True))
     flat = initial_weights(plain, 1, "float64")

@@ -41,12 +41,12 @@ class Lagging(mb.Rule):
 
 @pytest.mark.parametrize("period", [1, 4])
 @pytest.mark.parametrize("rule", [Average, Lagging])
-def test_own_rules_do_what_every_rule_must(rule: type[mb.Rule], period: int):
+def test_own_rules_do_what_every_rule_must(rule: type[mb.Rule], period):
     check_rule(rule(period=period))
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "post_local_sgd"])
-def test_so_do_the_rules_by_name(name: str):
+def test_so_do_the_rules_by_name(name):
     check_rule(Family(name=name))
     check_rule(Family(name=name, period=1 if name == "ssgd" else 3))
 
@@ -129,7 +129,7 @@ NUMBERS = "gain, k, norm, period, rate, share, strength, turn"
         ("apply", too_few, "apply: gives 1 result(s) for w, centre"),
     ],
 )
-def test_formulas_that_are_not_a_rules_are_refused(half: str, function, message: str):
+def test_formulas_that_are_not_a_rules_are_refused(half, function, message):
     other = dataclass(frozen=True)(type("Other", (Average,), {half: staticmethod(function), "__annotations__": {}}))
     with refuses(f"rule average: {message}"):
         other()
@@ -200,7 +200,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
         ({"strength": "x"}, "rule.strength: must be a number, got 'x'"),
     ],
 )
-def test_a_field_of_another_value_is_refused(settings: dict, message: str):
+def test_a_field_of_another_value_is_refused(settings, message):
     with refuses(message):
         load_mapping({"rule": Average(**settings)}, model_given=True, data_given=True)
 

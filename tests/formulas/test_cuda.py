@@ -10,7 +10,7 @@ from tests.formulas import cuda
 
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_formula_is_compiled_and_keeps_to_registers(architecture: str):
+def test_every_formula_is_compiled_and_keeps_to_registers(architecture):
     found = libraries.load("nvrtc")
     assert found is not None
     module = nvrtc(found).compile(cuda.text(), {}, cuda.kernels(), architecture)

@@ -20,7 +20,7 @@ sqrt = math.sqrt  # not a formula's
 
 
 @pytest.mark.parametrize(("read", "scalars"), samples.EXACT.values(), ids=samples.EXACT)
-def test_a_formula_is_what_python_computes(read: Formula, scalars: tuple[float, ...]):
+def test_a_formula_is_what_python_computes(read: Formula, scalars):
     arrays = [hard("float64", seed) for seed in range(len(read.arrays))]
     named, function = dict(zip(read.scalars, scalars, strict=True)), getattr(samples, read.name)
     with np.errstate(all="ignore"):

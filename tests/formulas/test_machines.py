@@ -35,7 +35,7 @@ def arrays(formula: Formula, dtype: str) -> tuple[Array, Array, list[Array]]:
 
 @everywhere
 @pytest.mark.parametrize(("formula", "scalars"), EXACT.values(), ids=EXACT.keys())
-def test_the_same_bits(formula: Formula, scalars: tuple[float, ...], machine: Machine, dtype: str):
+def test_the_same_bits(formula: Formula, scalars, machine: Machine, dtype):
     (w, g, expected), (_, _, got) = arrays(formula, dtype), arrays(formula, dtype)
     for _ in range(3):
         step = machines.numpy(formula, w, g, expected, scalars)
@@ -46,7 +46,7 @@ def test_the_same_bits(formula: Formula, scalars: tuple[float, ...], machine: Ma
 
 @everywhere
 @every
-def test_the_same_bits_of_every_optimiser(update: Update, machine: Machine, dtype: str):
+def test_the_same_bits_of_every_optimiser(update: Update, machine: Machine, dtype):
     for own in (update, replace(update, weight_decay=0.0)):
         test_the_same_bits(own.step, scalars_of(own, 0.1, 2), machine, dtype)
 
@@ -55,7 +55,7 @@ def test_the_same_bits_of_every_optimiser(update: Update, machine: Machine, dtyp
 @pytest.mark.parametrize(
     ("formula", "scalars"), [*EXACT.values(), (LOGARITHMS, ())], ids=[*EXACT.keys(), LOGARITHMS.name]
 )
-def test_passes_are_the_formula(formula: Formula, scalars: tuple[float, ...], dtype: str):
+def test_passes_are_the_formula(formula: Formula, scalars, dtype):
     """Of each result alone and of all; a zero may have the other sign."""
     (w, g, states), size = arrays(formula, dtype), len(formula.results)
     expected = formula(w, g, *states, **dict(zip(formula.scalars, scalars, strict=True)))
@@ -73,7 +73,7 @@ def test_passes_are_the_formula(formula: Formula, scalars: tuple[float, ...], dt
 
 @everywhere
 @pytest.mark.parametrize("formula", [CURVES, LOGARITHMS], ids=lambda formula: formula.name)
-def test_curves_are_within_four_ulp(formula: Formula, machine: Machine, dtype: str):
+def test_curves_are_within_four_ulp(formula: Formula, machine: Machine, dtype):
     w, g, expected = arrays(formula, dtype)
     w[500:] = np.linspace(-9, 9, len(w) - 500)
     got = [each.copy() for each in expected]

@@ -51,7 +51,7 @@ def photographs(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("augment", [{}, {"pad": 1, "flip": True}, {"cutout": 3, "flip": True}], ids=str)
-def test_raw_images_by_any_way(raw: Path, augment: dict):
+def test_raw_images_by_any_way(raw: Path, augment):
     ways = (*RAW, "dali") if not available() else RAW
     found = {way: trained(raw, way, {"pipeline": way, "augment": augment}) for way in ways}
     again = trained(raw, "again", {"pipeline": "resident", "augment": augment})

@@ -129,7 +129,7 @@ def refused(error: Exception) -> bool:
 
 @pytest.mark.parametrize("precision", list(UNIT))
 @pytest.mark.parametrize("case", [*MINE, *FUSED], ids=name)
-def test_a_layer(case: Case, precision: str):
+def test_a_layer(case: Case, precision):
     try:
         check(case, precision)
     except (DeviceError, ShapeError) as error:
@@ -140,7 +140,7 @@ def test_a_layer(case: Case, precision: str):
 
 @pytest.mark.parametrize("precision", list(UNIT))
 @pytest.mark.parametrize("case", EVALUATED, ids=name)
-def test_a_norm_by_running_statistics_goes_with_its_convolution(case: Case, precision: str):
+def test_a_norm_by_running_statistics_goes_with_its_convolution(case: Case, precision):
     pair = Pair.of(case, precision, training=False)
     fast, op, io = pair.fast, case.op, PRECISIONS[precision].io
     conv, norm = pair.slow(op.conv, case.shapes[0]), pair.slow(op.norm, fast.shape)
@@ -169,7 +169,7 @@ def check_or_reject(case: Case, precision: str) -> None:
 @pytest.mark.parametrize("precision", list(UNIT))
 @given(convolutions(), st.booleans())
 @FEW
-def test_convolutions(precision: str, found: tuple[ops.Conv2d, tuple[int, ...]], relu: bool):
+def test_convolutions(precision, found: tuple[ops.Conv2d, tuple[int, ...]], relu):
     op, shape = found
     try:
         op.infer(shape)
@@ -181,14 +181,14 @@ def test_convolutions(precision: str, found: tuple[ops.Conv2d, tuple[int, ...]],
 @pytest.mark.parametrize("precision", list(UNIT))
 @given(st.integers(1, 20), st.integers(1, 70), st.integers(1, 70), st.booleans())
 @FEW
-def test_dense(precision: str, n: int, features: int, units: int, bias: bool):
+def test_dense(precision, n, features, units, bias):
     check_or_reject(Case(ops.Dense(units, bias, INITIAL), ((n, features),)), precision)
 
 
 @pytest.mark.parametrize("precision", list(UNIT))
 @given(st.tuples(st.integers(1, 6), channels, sides, sides), st.sampled_from([None, False, True]))
 @FEW
-def test_batch_norm(precision: str, shape: tuple[int, ...], fused: bool | None):
+def test_batch_norm(precision, shape, fused):
     n, c, h, w = shape
     shape = (n, 8 * c, h, w)  # vectors of 16 bytes in every precision
     assume(n * h * w > 3)  # the variance of two values may be next to nothing
@@ -199,7 +199,7 @@ def test_batch_norm(precision: str, shape: tuple[int, ...], fused: bool | None):
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("net", NETS)
-def test_nets(net: str, training: bool, precision: str):
+def test_nets(net, training, precision):
     """Whole plans: layers, own kernels, reorders and fused steps, in one arena on the device."""
     graph, bound = graph_of(NETS[net]), 30 * UNIT[precision]
     found = run(graph, opened.kernels(precision), training=training, dtype="float32")
@@ -212,7 +212,7 @@ def test_nets(net: str, training: bool, precision: str):
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])
-def test_the_same_bits_again(precision: str):
+def test_the_same_bits_again(precision):
     graph = graph_of(NETS["residual"])
     first, again = (run(graph, opened.kernels(precision), training=True, dtype="float32") for _ in range(2))
     for key in first:

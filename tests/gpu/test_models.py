@@ -22,7 +22,7 @@ FEW = [case for case in CASES if case[0] in ("lenet", "resnet20", "alexnet") and
 @pytest.mark.parametrize("precision", list(BOUNDS))
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize(("name", "shape", "options"), FEW, ids=lambda value: str(value) if value else "")
-def test_as_numpy(name: str, shape: tuple[int, ...], options: dict, training: bool, precision: str):
+def test_as_numpy(name, shape, options, training, precision):
     if max(shape) > 64 and (training or precision == "tf32"):
         pytest.skip("NumPy takes long")
     evaluated, trained, gradient = BOUNDS[precision]

@@ -84,7 +84,7 @@ def test_views_of_one_array_are_one_copy():
 
 
 @pytest.mark.parametrize("shift", [0, 4, 64, 100])
-def test_copies_are_as_well_aligned(shift: int):
+def test_copies_are_as_well_aligned(shift):
     array = np.zeros(PAGE, np.uint8)[shift:]
     assert (Mirror(OnHost()).address(array) - array.ctypes.data) % PAGE == 0
 

@@ -70,14 +70,14 @@ def test_nccl_takes_no_ranks_that_share(tmp_path):
 @needs_mpi
 @needs_two
 @pytest.mark.parametrize("ranks", sorted({2, max(GPUS, 2)}))
-def test_ways_between_gpus(ranks: int):
+def test_ways_between_gpus(ranks):
     ways("0", "nccl", "staged", "mpi", "auto", ranks=ranks)
 
 
 @needs_mpi
 @pytest.mark.parametrize("share_gpu", [True, pytest.param(False, marks=needs_two)])
 @pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
-def test_ranks(tmp_path, rule: str, share_gpu: bool):
+def test_ranks(tmp_path, rule, share_gpu):
     """Each way repeats its bits, and all come to the centre of one rank with all learners."""
     settings = {"rule": tiny.RULES[rule], "learners": 2, "share_gpu": share_gpu}
     one = trained(tmp_path / "one", 1, rule=tiny.RULES[rule], learners=4)

@@ -46,7 +46,7 @@ def on_host(out: Path, **settings) -> tiny.Job:
 
 @pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
 @pytest.mark.parametrize("net", [tiny.normed, residual], ids=["normed", "residual"])
-def test_as_numpy(tmp_path, net, rule: dict):
+def test_as_numpy(tmp_path, net, rule):
     """Loss, weights and statistics, with dropout; for few iterations, as rounding grows in them."""
     settings = {"net": net, "rule": rule, "learners": 2, "stop": FEW, "log": {"every": 1}}
     fast, slow = tiny.run(job(tmp_path / "gpu", **settings)), tiny.run(on_host(tmp_path / "host", **settings))
@@ -60,7 +60,7 @@ def test_as_numpy(tmp_path, net, rule: dict):
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "fp16"])
-def test_every_precision_learns(tmp_path, precision: str):
+def test_every_precision_learns(tmp_path, precision):
     """Bars that are plain to see; chance is 0.33. Norms of 16 bits take channels by eight."""
     stop = {"epochs": None, "iterations": 200}
     found = tiny.run(job(tmp_path, net=opened.by_eights, precision=precision, learners=2, stop=stop, batch_size=8))
@@ -72,7 +72,7 @@ def test_every_precision_learns(tmp_path, precision: str):
 
 
 @pytest.mark.parametrize("rule", SOME)
-def test_graphs_overlap_and_another_time_are_the_same_bits(tmp_path, rule: str):
+def test_graphs_overlap_and_another_time_are_the_same_bits(tmp_path, rule):
     """And what a learner's stream does while others are at work."""
     settings = {"rule": tiny.RULES[rule], "learners": 3, "execution": "streams"}
     ways = {"first": {}, "again": {}, "sequential": {"overlap": False}}
@@ -93,7 +93,7 @@ def test_what_was_measured_to_be_faster_is_replayed(tmp_path):
 
 @pytest.mark.parametrize("rule", SOME)
 @pytest.mark.parametrize("net", [tiny.plain, tiny.normed, residual], ids=["plain", "normed", "residual"])
-def test_fused_learners_are_those_on_streams(tmp_path, net, rule: str):
+def test_fused_learners_are_those_on_streams(tmp_path, net, rule):
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": 4, "stop": FEW}
     streams, fused, again, uncaptured = (
         tiny.run(job(tmp_path / name, **settings, **way)).weights
@@ -109,7 +109,7 @@ def test_fused_learners_are_those_on_streams(tmp_path, net, rule: str):
 
 @pytest.mark.parametrize("way", ["streams", "fused"])
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3"])
-def test_a_run_goes_on_bit_for_bit(tmp_path, rule: str, way: str):
+def test_a_run_goes_on_bit_for_bit(tmp_path, rule, way):
     every = {"every": "7 iterations", "keep": 9}
     settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": every, **WAYS[way]}
     whole = tiny.run(job(tmp_path / "whole", **settings)).weights
@@ -121,7 +121,7 @@ def test_a_run_goes_on_bit_for_bit(tmp_path, rule: str, way: str):
 
 
 @pytest.mark.parametrize("rule", SOME)
-def test_evaluating_and_saving_only_read(tmp_path, rule: str):
+def test_evaluating_and_saving_only_read(tmp_path, rule):
     settings = {"rule": tiny.RULES[rule], "learners": 2}
     plain = tiny.run(job(tmp_path / "plain", **settings)).weights
     often = {"evaluate": {"every": 0.1, "batch_size": 7}, "checkpoint": {"every": "3 iterations"}}
@@ -129,7 +129,7 @@ def test_evaluating_and_saving_only_read(tmp_path, rule: str):
 
 
 @pytest.mark.parametrize("first", ["cuda", "numpy"])
-def test_another_device_goes_on_from_a_checkpoint(tmp_path, first: str):
+def test_another_device_goes_on_from_a_checkpoint(tmp_path, first):
     """What is stored depends neither on layouts nor on the device."""
     settings = {"learners": 2, "checkpoint": {"every": "30 iterations", "keep": 9}}
     here, there = (job, on_host) if first == "cuda" else (on_host, job)
@@ -140,7 +140,7 @@ def test_another_device_goes_on_from_a_checkpoint(tmp_path, first: str):
 
 
 @pytest.mark.parametrize("way", ["streams", "fused"])
-def test_learners_come_and_go(tmp_path, way: str):
+def test_learners_come_and_go(tmp_path, way):
     def seen(name: str) -> tiny.Replay:
         def change(session: Session) -> None:
             if (counts := CHANGES.get(session.iteration)) is not None:
@@ -163,7 +163,7 @@ def test_learners_come_and_go(tmp_path, way: str):
 @pytest.mark.parametrize("way", ["streams", "fused"])
 @pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 @pytest.mark.usefixtures("bad")
-def test_a_learner_that_meets_nan_starts_again(tmp_path, rule: str, way: str):
+def test_a_learner_that_meets_nan_starts_again(tmp_path, rule, way):
     work = test_diverged.job(tmp_path, 1, rule=tiny.RULES[rule], **opened.on_gpu(precision="float32", **WAYS[way]))
     found = tiny.run(work)
     assert meetings()[-1][0] == work.config.stop.iterations - 1  # also in the last one
@@ -186,7 +186,7 @@ def test_a_learner_that_meets_nan_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["streams", "fused"])
-def test_memory_is_flat_over_10000_iterations(tmp_path, way: str):
+def test_memory_is_flat_over_10000_iterations(tmp_path, way):
     stop = {"epochs": None, "iterations": 10**6}
     work = job(tmp_path, net=tiny.normed, learners=4, stop=stop, log={"every": 10**6}, test=None, **WAYS[way])
     process, seen = psutil.Process(), []

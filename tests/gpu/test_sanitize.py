@@ -58,7 +58,7 @@ def test_the_flat_passes():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run(tmp_path, way: str):
+def test_a_run(tmp_path, way):
     stop = {"epochs": None, "iterations": 5}
     found = tiny.run(job(tmp_path, net=opened.by_eights, learners=2, stop=stop, **WAYS[way]))
     assert all(np.isfinite(array).all() for array in found.weights.values())

@@ -35,7 +35,7 @@ def test_an_axis_cut_twice_by_hand():
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 2, 3, 4)])
-def test_canonical_is_the_array_itself(shape: tuple[int, ...]):
+def test_canonical_is_the_array_itself(shape):
     array = np.random.default_rng(0).standard_normal(shape)
     assert physical(canonical(shape), shape) == shape
     np.testing.assert_array_equal(pack(array, canonical(shape)), array)
@@ -49,7 +49,7 @@ TAGS = ["abcd", "acdb", "bcda", "aBcd16b", "aBcd8b", "Acdb16a", "ABcd16b16a", "A
     st.tuples(st.integers(1, 35), st.integers(1, 35), st.integers(1, 3), st.integers(1, 3)),
     st.sampled_from(["float32", "float64"]),
 )
-def test_there_and_back(tag: str, shape: tuple[int, ...], dtype: str):
+def test_there_and_back(tag, shape, dtype):
     array = np.random.default_rng(1).standard_normal(shape).astype(dtype) + 3
     packed = pack(array, tag)
     assert packed.shape == physical(tag, shape)

@@ -116,7 +116,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_error(case: str):
+def test_error(case):
     make, message = ERRORS[case]
     graph = Graph()
     with refuses(message, ShapeError):
@@ -130,7 +130,7 @@ def test_a_tensor_of_another_graph():
 
 
 @pytest.mark.parametrize("name", ["x", "relu1"])
-def test_a_node_that_is_refused_leaves_no_trace(name: str):
+def test_a_node_that_is_refused_leaves_no_trace(name):
     graph = Graph()
     ops.relu(vector(graph))
     with pytest.raises(ShapeError, match=f"^{name}: this graph already has"):

@@ -50,7 +50,7 @@ def test_no_weights():
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.booleans())
-def test_spans_are_aligned_in_order_and_apart(units: list[int], decay_biases: bool):
+def test_spans_are_aligned_in_order_and_apart(units, decay_biases):
     graph = Graph()
     x = graph.input("x", (1, 3))
     for n in units:
@@ -114,7 +114,7 @@ def test_another_layout_has_another_digest(other: Layout):
 @pytest.mark.parametrize(
     "change", [{"format": "blocked"}, {"offset": 16}, {"shape": (4, 5)}, {"name": "w"}, {"size": 19}]
 )
-def test_every_property_of_a_span_is_in_the_digest(change: dict[str, object]):
+def test_every_property_of_a_span_is_in_the_digest(change):
     layout = plan_layout(two_layers())
     changed = replace(layout, spans=(replace(layout.spans[0], **change), *layout.spans[1:]))
     assert changed.digest() != DIGEST
@@ -179,7 +179,7 @@ LIMITLESS = (-np.inf, np.inf)
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_initialisers(initial: ops.Constant, low: float, high: float, std: float):
+def test_initialisers(initial: ops.Constant, low, high, std):
     graph = Graph()
     ops.dense(graph.input("x", (1, 100)), 200, initial=initial)
     layout = plan_layout(graph)
@@ -205,7 +205,7 @@ def test_a_mean_and_the_defaults():
         (lambda: ops.Xavier(distribution="flat"), "distribution: of Xavier must be one of uniform, normal, got 'flat'"),
     ],
 )
-def test_initialisers_that_there_are_not(make: Callable[[], object], message: str):
+def test_initialisers_that_there_are_not(make: Callable[[], object], message):
     with refuses(message):
         make()
 

@@ -26,7 +26,7 @@ def share_bytes(a: Block, b: Block, offsets: dict[str, int]) -> bool:
 
 @settings(max_examples=300)
 @given(st.lists(EXTENTS, max_size=25))
-def test_blocks_alive_together_never_share_bytes(extents: list[tuple[int, int, int]]):
+def test_blocks_alive_together_never_share_bytes(extents):
     blocks = blocks_of(extents)
     offsets, arena = place(blocks)
     assert offsets.keys() == {block.name for block in blocks}
@@ -61,7 +61,7 @@ def slow_place(blocks: list[Block]) -> dict[str, int]:
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 8), st.integers(0, 8)), max_size=25))
-def test_offsets_are_those_of_the_slow_definition(extents: list[tuple[int, int, int]]):
+def test_offsets_are_those_of_the_slow_definition(extents):
     blocks = blocks_of(extents)
     by_order = [slow_place(sorted(blocks, key=lambda b: (*order(b), b.name))) for order in ORDERS]
     sizes = {block.name: -(-block.size // ALIGNMENT) * ALIGNMENT for block in blocks}
@@ -72,7 +72,7 @@ def test_offsets_are_those_of_the_slow_definition(extents: list[tuple[int, int, 
 
 
 @given(st.lists(EXTENTS, max_size=15), st.randoms(use_true_random=False))
-def test_the_order_of_the_blocks_does_not_matter(extents: list[tuple[int, int, int]], random: object):
+def test_the_order_of_the_blocks_does_not_matter(extents, random):
     blocks = blocks_of(extents)
     shuffled = list(blocks)
     random.shuffle(shuffled)
@@ -80,7 +80,7 @@ def test_the_order_of_the_blocks_does_not_matter(extents: list[tuple[int, int, i
 
 
 @given(st.lists(EXTENTS, max_size=25))
-def test_peak_is_the_largest_sum_alive_at_a_step(extents: list[tuple[int, int, int]]):
+def test_peak_is_the_largest_sum_alive_at_a_step(extents):
     blocks = blocks_of(extents)
     sums = [sum(-(-b.size // 64) * 64 for b in blocks if b.first <= step <= b.last) for step in range(13)]
     assert peak(blocks) == max(sums)
@@ -130,5 +130,5 @@ def test_lifetimes():
 
 
 @pytest.mark.parametrize(("size", "taken"), [(0, 0), (1, 64), (63, 64), (64, 64), (65, 128)])
-def test_sizes_are_rounded_up_to_cache_lines(size: int, taken: int):
+def test_sizes_are_rounded_up_to_cache_lines(size, taken):
     assert place([Block("a", size, 0, 0)])[1] == peak([Block("a", size, 0, 0)]) == taken

@@ -52,7 +52,7 @@ KERNELS = Kernels({**NUMPY.operators, Powers: Kernel(forward, backward)})
 
 
 @pytest.mark.parametrize("used", ["both", "the first", "the second", "the second, twice"])
-def test_the_gradient_of_several_outputs(used: str):
+def test_the_gradient_of_several_outputs(used):
     graph = Graph()
     x = mb.parameter((2, 3), initial=lambda *_: np.arange(1.0, 7.0).reshape(2, 3), name="x")
     square, cube = graph.add_all(Powers(), x)

@@ -90,7 +90,7 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_gradient_of_the_mean_loss(name: str):
+def test_gradient_of_the_mean_loss(name):
     model, options = GRAPHS[name]
     plan, weights, gradients, layout = bound(built(model, 3, **options))
     feed(plan)
@@ -111,7 +111,7 @@ def test_gradient_of_the_mean_loss(name: str):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_all_weights_have_a_gradient_and_the_padding_has_none(name: str):
+def test_all_weights_have_a_gradient_and_the_padding_has_none(name):
     model, options = GRAPHS[name]
     plan, _, gradients, layout = bound(built(model, 3, **options))
     gradients.fill(np.nan)
@@ -177,7 +177,7 @@ def test_an_output_that_is_a_view_of_an_input():
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_evaluation_is_trainings_forward_without_dropout(name: str):
+def test_evaluation_is_trainings_forward_without_dropout(name):
     model, options = GRAPHS[name]
     options = options | {"drop": 0.0} if model == "lenet" else options
     training, *_ = bound(built(model, 3, **options))
@@ -204,7 +204,7 @@ def test_dropout_follows_its_counter():
 
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("training", [True, False])
-def test_a_poisoned_arena_changes_nothing(name: str, training: bool):
+def test_a_poisoned_arena_changes_nothing(name, training):
     """Every value is written before it is read, and no two that are alive together share bytes."""
     model, options = GRAPHS[name]
     plan, _, gradients, _ = bound(built(model, 3, **options), training=training)
@@ -222,7 +222,7 @@ def test_a_poisoned_arena_changes_nothing(name: str, training: bool):
 
 @pytest.mark.parametrize("name", ["mlp", "convnet", "lenet"])
 @pytest.mark.parametrize("training", [True, False])
-def test_running_allocates_nothing(name: str, training: bool):
+def test_running_allocates_nothing(name, training):
     model, options = GRAPHS[name]
     batch = 128 if name == "lenet" else 1024  # where the smallest array, (batch,), is 4 KB
     plan, *_ = bound(built(model, batch, "uint8", **options), "float32", training)
@@ -324,7 +324,7 @@ def test_printed_evaluation_plan():
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_blocks_alive_together_never_share_bytes(name: str):
+def test_blocks_alive_together_never_share_bytes(name):
     model, options = GRAPHS[name]
     plan = bound(built(model, 3, **options))[0].plan
     for i, a in enumerate(plan.blocks):

@@ -127,7 +127,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("kind", WITHOUT)
-def test_a_gradient_that_a_weight_needs_and_that_an_operator_lacks_is_refused(kind: str):
+def test_a_gradient_that_a_weight_needs_and_that_an_operator_lacks_is_refused(kind):
     graph = Graph()
     x = ops.dense(graph.input("x", (2, 3)), 3, name="net")
     graph.output("loss", WITHOUT[kind](x))
@@ -143,7 +143,7 @@ def test_a_gradient_that_a_weight_needs_and_that_an_operator_lacks_is_refused(ki
 
 
 @pytest.mark.parametrize("names", [(), ("other.weight", "other.bias")])
-def test_what_is_detached_or_frozen_needs_no_gradient(names: tuple[str, ...]):
+def test_what_is_detached_or_frozen_needs_no_gradient(names):
     graph = Graph()
     x, other = (ops.dense(graph.input("x", (2, 3)), 3, name=name) for name in ("net", "other"))
     graph.output("loss", ops.soft_cross_entropy(x, ops.softmax(other if names else ops.detach(other))))
@@ -170,7 +170,7 @@ def test_gradients_run_through_views_both_ways():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_dropout_is_a_view_in_evaluation_only(training: bool):
+def test_dropout_is_a_view_in_evaluation_only(training):
     graph = Graph()
     x = ops.dropout(ops.dense(graph.input("x", (2, 3)), 3, name="a"), 0.5)
     program = compile_steps(losses(graph, x), training)

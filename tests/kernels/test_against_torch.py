@@ -61,7 +61,7 @@ def test_cases(case: Case):
 @pytest.mark.parametrize("op", [op for op in WITH if op in RANDOM], ids=lambda op: op.__name__)
 @settings(max_examples=40)
 @given(data=st.data(), seed=seeds)
-def test_random(op: type, data: st.DataObject, seed: int):
+def test_random(op: type, data: st.DataObject, seed):
     case, wanted = data.draw(asked(RANDOM[op]))
     check(case, seed, wanted)
 
@@ -87,7 +87,7 @@ def check_or_refuse(op, oracle: Callable, shape: Shape, seed: int) -> None:
 
 @settings(max_examples=60)
 @given(pooling(), seeds)
-def test_max_pool(case: tuple[tuple, Shape], seed: int):
+def test_max_pool(case: tuple[tuple, Shape], seed):
     (kernel, stride, padding, ceil), shape = case
     op = ops.MaxPool2d(kernel, stride, padding, ceil)
     check_or_refuse(op, lambda x: F.max_pool2d(x, kernel, stride, padding, ceil_mode=ceil), shape, seed)
@@ -95,6 +95,6 @@ def test_max_pool(case: tuple[tuple, Shape], seed: int):
 
 @settings(max_examples=60)
 @given(pooling(), st.booleans(), seeds)
-def test_avg_pool(case: tuple[tuple, Shape], count: bool, seed: int):
+def test_avg_pool(case: tuple[tuple, Shape], count, seed):
     given, shape = case
     check_or_refuse(ops.AvgPool2d(*given, count), lambda x: F.avg_pool2d(x, *given, count), shape, seed)

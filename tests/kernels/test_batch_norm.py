@@ -80,7 +80,7 @@ def test_a_learner_alone_subtracts_once_and_has_the_bits_of_several(case: Case, 
 @pytest.mark.parametrize(
     ("case", "training"), [*((case, False) for case in ALL), (Case(FROZEN, ((3, 2, 4),)), True)], ids=str
 )
-def test_evaluation_and_a_frozen_norm_take_the_running_statistics_and_leave_them(case: Case, training: bool):
+def test_evaluation_and_a_frozen_norm_take_the_running_statistics_and_leave_them(case: Case, training):
     bench = Bench(case, KERNEL, "float64", training=training)
     before = {key: array.copy() for key, array in bench.statistics.items()}
     y, rows = per_channel(bench.forward()), per_channel(bench.x[0])
@@ -115,7 +115,7 @@ def test_a_frozen_norm_trains_on_one_value_a_channel():
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_the_statistics_of_a_frozen_norm_stay_in_a_run(here: Path, frozen: bool):
+def test_the_statistics_of_a_frozen_norm_stay_in_a_run(here: Path, frozen):
 
     def small(x):
         return mb.dense(mb.flatten(mb.batch_norm(mb.conv2d(x, 4, 3), frozen=frozen)), 3)
@@ -134,7 +134,7 @@ def data(count: int) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_the_learners_of_a_rank_are_one_large_batch(here: Path, batch: int):
+def test_the_learners_of_a_rank_are_one_large_batch(here: Path, batch):
     """S-SGD, whose weights are alike: statistics, gradients, and what the next layers make of them.
 
     The last layer is frozen at first, so that the learners are bound to another plan on the way.
@@ -180,7 +180,7 @@ def test_few_values_a_channel_are_warned_of(here: Path, capsys):
 
 
 @pytest.mark.parametrize("given", [{"sync": "node"}, {"sync": "rank", "frozen": True}])
-def test_what_cannot_be_synced(given: dict):
+def test_what_cannot_be_synced(given):
     x = Graph().input("x", (2, 3))
     rule = "a frozen norm has nothing to sync" if "frozen" in given else "sync must be 'learner' or 'rank'"
     frozen = given.get("frozen", False)

@@ -14,7 +14,7 @@ def test_a_factor_is_even_between_its_bounds():
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [("uint8", 255.0), ("float32", None), (FLOAT, None)])
-def test_bytes_have_a_range_and_floats_have_none(dtype: str, limit: float | None):
+def test_bytes_have_a_range_and_floats_have_none(dtype, limit):
     graph = Graph()
     y = ops.jitter(graph.input("image", (2, 3, 4, 4), dtype), contrast=0.4)
     assert graph.nodes[0].op == ops.Jitter(contrast=0.4, limit=limit)

@@ -74,7 +74,7 @@ ALONE = [(k, name, 0.25, 1.5) for name in LOCALS for k in (1, 3)] + [
 
 
 @pytest.mark.parametrize(("k", "local", "alpha", "gain"), list(dict.fromkeys(ALONE)))
-def test_sma_alone(flat: FlatKernels, k: int, local: str, alpha: float, gain: float):
+def test_sma_alone(flat: FlatKernels, k, local, alpha, gain):
     chunk, chunks = flat.chunk, all_chunks(flat)
     w, v, g = arrays((k, SIZE), (k, SIZE), (k, SIZE))
     sums = np.full((len(chunks), 2), np.nan)
@@ -92,7 +92,7 @@ def test_sma_alone(flat: FlatKernels, k: int, local: str, alpha: float, gain: fl
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 16])
-def test_rows_mean(flat: FlatKernels, k: int):
+def test_rows_mean(flat: FlatKernels, k):
     """Added up from the first row on, then times 1/k: to the bit, as updates count with it too."""
     w, mean = arrays((k, SIZE), (SIZE,), dtype="float32")
     total = w[0].copy()
@@ -105,7 +105,7 @@ def test_rows_mean(flat: FlatKernels, k: int):
 @pytest.mark.parametrize("begin", [True, False])
 @pytest.mark.parametrize("alpha", [0.0, 0.25])
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
-def test_update(flat: FlatKernels, local: Local, alpha: float, begin: bool):
+def test_update(flat: FlatKernels, local: Local, alpha, begin):
     k, chunk, chunks = 3, flat.chunk, all_chunks(flat)
     w, v, g, total, centre = arrays((k, SIZE), (k, SIZE), (k, SIZE), (SIZE,), (SIZE,))
     squares = 1.0 + np.arange(len(chunks))
@@ -163,7 +163,7 @@ def test_a_rule_that_sends_nothing_makes_local_steps_alone(flat: FlatKernels):
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
-def test_sgd_update(flat: FlatKernels, local: Local, count: int):
+def test_sgd_update(flat: FlatKernels, local: Local, count):
     one, momentum, gradients = arrays((SIZE,), (SIZE,), (count, SIZE))
     v, u = sgd(one, momentum, 0.25 * gradients.sum(axis=0), local)
     weights, momenta, given = np.tile(one, (3, 1)), np.tile(momentum, (3, 1)), gradients.copy()
@@ -185,7 +185,7 @@ def test_gradient_sum(flat: FlatKernels):
 
 @pytest.mark.parametrize("received", [True, False])
 @pytest.mark.parametrize("pull", [0.0, 0.75])
-def test_a_centre_that_lags(flat: FlatKernels, pull: float, received: bool):
+def test_a_centre_that_lags(flat: FlatKernels, pull, received):
     centre, mean, previous, total = arrays((SIZE,), (SIZE,), (SIZE,), (SIZE,))
     alpha, chunks = pull / 3, all_chunks(flat)
     z = centre + pull * (mean - centre) + 0.9 * (centre - previous) if pull else centre.copy()
@@ -203,7 +203,7 @@ def test_a_centre_that_lags(flat: FlatKernels, pull: float, received: bool):
 @pytest.mark.parametrize("gain", [0.0, 1.5])
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("k", [1, 3])
-def test_the_mean_step(flat: FlatKernels, k: int, n: int, gain: float):
+def test_the_mean_step(flat: FlatKernels, k, n, gain):
     """Rows may be longer than what is added up."""
     weights, mean, sums = arrays((k, SIZE), (SIZE,), (n, SIZE + 10))
     total = sum(sums[:, :SIZE])
@@ -312,7 +312,7 @@ def everything(flat: FlatKernels, k: int, size: int, dtype: str = "float32") -> 
 @pytest.mark.parametrize("pass_", PASSES)
 @settings(max_examples=12, deadline=None)
 @given(size=st.integers(1, 4 * CHUNK + 1), cuts=st.lists(st.integers(0, 40), max_size=4), data=st.data())
-def test_any_cut_gives_the_same_bits(flat: FlatKernels, pass_: Pass, size: int, cuts: list[int], data: st.DataObject):
+def test_any_cut_gives_the_same_bits(flat: FlatKernels, pass_: Pass, size, cuts, data: st.DataObject):
     chunks = all_chunks(flat, size)
     whole = everything(flat, 3, size)
     cut, again = ([array.copy() for array in whole] for _ in range(2))
@@ -351,7 +351,7 @@ def same_as_numpys(flat: FlatKernels, a: list[Array], pass_: Pass) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), k=st.integers(1, 5), size=st.integers(1, 40000))
-def test_the_bits_are_numpys(flat: FlatKernels, dtype: str, data: st.DataObject, k: int, size: int):
+def test_the_bits_are_numpys(flat: FlatKernels, dtype, data: st.DataObject, k, size):
     def either(value: float) -> float:
         return data.draw(st.sampled_from([0.0, value]))
 
@@ -364,7 +364,7 @@ def test_the_bits_are_numpys(flat: FlatKernels, dtype: str, data: st.DataObject,
 @compiled_alone
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("pass_", PASSES)
-def test_what_is_not_finite_stays_so(flat: FlatKernels, pass_: Pass, value: float):
+def test_what_is_not_finite_stays_so(flat: FlatKernels, pass_: Pass, value):
     """In every input, where vectors are full, in a row's short last one, and beside the end of what decays."""
     size = CHUNK + 13
     for i in (0, 1, 2, 3, 5, 6):
@@ -374,7 +374,7 @@ def test_what_is_not_finite_stays_so(flat: FlatKernels, pass_: Pass, value: floa
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_every_optimisers_bits_are_numpys(name: str):
+def test_every_optimisers_bits_are_numpys(name):
     """The loops around its formula, of two rows and of three, of all magnitudes, NaN, infinities and denormals; the
     last block is short, and so is a vector in it."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
@@ -448,17 +448,17 @@ def test_compiled_once_for_each_precision():
 
 
 @pytest.mark.parametrize(("size", "count"), [(0, 0), (1, 1), (CHUNK, 1), (CHUNK + 1, 2), (10 * CHUNK, 10)])
-def test_chunks(size: int, count: int):
+def test_chunks(size, count):
     assert chunks_of(size, CHUNK) == range(count)
 
 
-def test_chunks_divide_numpys(flat: FlatKernels, short_chunks: int):
+def test_chunks_divide_numpys(flat: FlatKernels, short_chunks):
     assert short_chunks % CHUNK == 0
     assert CHUNK % flat.chunk == 0
 
 
 @given(st.integers(0, 50), st.integers(1, 9))
-def test_workers_share_all_chunks_evenly(count: int, workers: int):
+def test_workers_share_all_chunks_evenly(count, workers):
     shares = [share_of(range(count), i, workers) for i in range(workers)]
     assert [chunk for share in shares for chunk in share] == list(range(count))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
@@ -473,7 +473,7 @@ FACTORED = [sgd_step(0.03, 0.7, True, 0.02, CHUNK + 8192), sgd_step(0.1, 0.0, Fa
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 @pytest.mark.parametrize("local", FACTORED, ids=["all", "plain"])
-def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Local):
+def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k, local: Local):
     """Every pass does with them what it does with their products."""
     w, v, g, total, mean = arrays(*[(k, SIZE)] * 3, (SIZE,), (SIZE,), dtype="float32")
     products, chunks = whole(g, FACTORS), all_chunks(flat)

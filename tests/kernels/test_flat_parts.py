@@ -50,7 +50,7 @@ def numbers(k: int, dtype: str, count: int) -> tuple[Array, list[Array], Array]:
 @pytest.mark.parametrize("update", [Sgd(lr=0.1, momentum=0.9), Adam(lr=0.1)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("name", ["sma_alone", "update", "sgd_update"])
-def test_parts_give_the_same_bits(flat: FlatKernels, name: str, k: int, update: Sgd | Adam):
+def test_parts_give_the_same_bits(flat: FlatKernels, name, k, update: Sgd | Adam):
     local, count, chunks = local_of(update), len(update.states), chunks_of(SIZE, flat.chunk)
     results, summed = list[tuple[Array, ...]](), list[tuple[Array, Array]]()
     for cuts in CUTS:

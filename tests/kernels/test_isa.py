@@ -84,16 +84,16 @@ def processor(folder: Path) -> str:
     ],
     ids=str,
 )
-def test_the_lowest_limit_is_everybodys(tmp_path, processor: str, environment: dict[str, str], limit: str):
+def test_the_lowest_limit_is_everybodys(tmp_path, processor, environment, limit):
     assert found(tmp_path, **environment) == (min(limit, processor, key=OLDEST_FIRST.index), False)
 
 
-def test_a_function_that_a_script_compiled_before_changes_no_tiles(tmp_path, processor: str):
+def test_a_function_that_a_script_compiled_before_changes_no_tiles(tmp_path, processor):
     level = min("AVX2", processor, key=OLDEST_FIRST.index)
     assert found(tmp_path, "late", ONEDNN_MAX_CPU_ISA="AVX2")[0] == level
 
 
-def test_code_of_each_is_kept_beside_the_others(folder: Path, processor: str):
+def test_code_of_each_is_kept_beside_the_others(folder: Path, processor):
     level, loaded = found(folder, ONEDNN_MAX_CPU_ISA="AVX2")
     assert loaded == (level == processor)
     assert found(folder) == (processor, True)

@@ -37,7 +37,7 @@ RUNS = [(case, training) for case in KERNEL_CASES for training in (True, False) 
 
 
 @pytest.mark.parametrize(("case", "training"), RUNS, ids=lambda v: name(v) if isinstance(v, Case) else f"training={v}")
-def test_forward(case: Case, training: bool):
+def test_forward(case: Case, training):
     bench = Bench(case, kernel_of(case), "float64", training=training)
     close(bench.forward(), plain_of(case)(case.op, *bench.x, bench.w))
 
@@ -45,7 +45,7 @@ def test_forward(case: Case, training: bool):
 @pytest.mark.parametrize("op", [op for op in OPERATORS if op in RANDOM], ids=lambda op: op.__name__)
 @settings(max_examples=25)
 @given(data=st.data(), seed=st.integers(0, 1000))
-def test_float32_is_close_to_float64(op: type, data: st.DataObject, seed: int):
+def test_float32_is_close_to_float64(op: type, data: st.DataObject, seed):
     case, wanted = data.draw(asked(RANDOM[op]))
     compare(OPERATORS[op], case, seed, wanted)
 
@@ -121,7 +121,7 @@ PASS_ON = [
 
 @pytest.mark.parametrize("op", PASS_ON, ids=repr)
 @pytest.mark.parametrize("place", range(4))
-def test_nan_is_passed_on(op, place: int):
+def test_nan_is_passed_on(op, place):
     x = np.ones((1, 1, 2, 2))
     x.reshape(-1)[place] = np.nan
     assert np.isnan(forward(op, x)).any()
@@ -202,7 +202,7 @@ def test_every_window_is_as_likely_and_half_of_them_are_flipped():
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.75])
-def test_dropout_drops_its_rate_and_keeps_the_mean(rate: float):
+def test_dropout_drops_its_rate_and_keeps_the_mean(rate):
     kept = forward(ops.Dropout(rate), np.ones((40, 1001)), counters(40), dtypes=(FLOAT, "uint32"))
     assert np.unique(kept).tolist() == pytest.approx([0.0, 1 / (1 - rate)])
     deviation = (rate * (1 - rate) / kept.size) ** 0.5

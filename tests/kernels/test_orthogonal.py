@@ -71,7 +71,7 @@ def expected(matrix: Array, scale: float) -> Array:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_orthogonal_matrix_stays(flat: FlatKernels, dtype: str):
+def test_an_orthogonal_matrix_stays(flat: FlatKernels, dtype):
     rotation = np.array([[0.6, -0.8], [0.8, 0.6]], dtype)
     for matrix in (rotation, -3 * rotation, rotation[:1], rotation[:, :1], np.eye(3, 5, dtype=dtype)):
         found = orthogonal(flat, matrix)
@@ -88,13 +88,13 @@ def test_of_a_diagonal_matrix_by_hand(flat: FlatKernels):
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (5, 2), (17, 33)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_zero_stays(flat: FlatKernels, shape: Shape, dtype: str):
+def test_zero_stays(flat: FlatKernels, shape: Shape, dtype):
     assert not orthogonal(flat, np.zeros(shape, dtype)).any()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_told(flat: FlatKernels, bad: float, dtype: str):
+def test_what_is_not_finite_is_told(flat: FlatKernels, bad, dtype):
     for shape in ((2, 2), (17, 40)):
         matrix = np.eye(*shape, dtype=dtype)
         matrix[0, 1] = bad
@@ -103,7 +103,7 @@ def test_what_is_not_finite_is_told(flat: FlatKernels, bad: float, dtype: str):
 
 
 @pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-30, 1e30, 1e38])
-def test_in_float32_no_square_overflows_or_vanishes(flat: FlatKernels, size: float):
+def test_in_float32_no_square_overflows_or_vanishes(flat: FlatKernels, size):
     """Denormal numbers have few digits, and neither more has what is made of them."""
     for matrix in (np.diag([1.0, 1.0]), np.eye(20)[::-1]):
         found = orthogonal(flat, (size * matrix).astype(np.float32))
@@ -123,7 +123,7 @@ SHAPES = (
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_singular_values_alone_change(flat: FlatKernels, shape: tuple[int, int], dtype: str):
+def test_singular_values_alone_change(flat: FlatKernels, shape, dtype):
     """Wherever the matrix lies; in float32 what rounding adds to a weak direction becomes longer with it."""
     matrix = with_values(*shape, np.geomspace(1.0, 0.01, shape[0]), seed=sum(shape)).astype(dtype)
     share = 2e-4 if dtype == "float32" else 1e-12
@@ -136,7 +136,7 @@ def test_singular_values_alone_change(flat: FlatKernels, shape: tuple[int, int],
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("iterations", [3, 5, 6])
-def test_of_fixed_length_it_is_what_the_iterations_make(flat: FlatKernels, iterations: int, dtype: str):
+def test_of_fixed_length_it_is_what_the_iterations_make(flat: FlatKernels, iterations, dtype):
     """As Jordan's program has them, one after the other; in place, and however long the matrix is."""
     first, third, fifth = COEFFICIENTS
     for size in (1e-20, 3.0):
@@ -154,7 +154,7 @@ def test_of_fixed_length_it_is_what_the_iterations_make(flat: FlatKernels, itera
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_matrices_know_nothing_of_each_other(flat: FlatKernels, dtype: str):
+def test_matrices_know_nothing_of_each_other(flat: FlatKernels, dtype):
     """Made in any order in the same room, or alone: the same bits."""
     shapes, start = ((20, 50), (1, 3), (16, 144), (33, 33), (2, 300)), 0
     found = []

@@ -52,7 +52,7 @@ def test_one_colour_stays():
 
 
 @given(images(), TARGETS)
-def test_pillow_agrees(case: tuple[Array, Array], size: int):
+def test_pillow_agrees(case: tuple[Array, Array], size):
     """To a bit, as it rounds a box to float32 and takes rows first for some shapes."""
     pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
     image, window = case
@@ -64,7 +64,7 @@ def test_pillow_agrees(case: tuple[Array, Array], size: int):
 
 
 @given(st.lists(images(), min_size=1, max_size=3), TARGETS)
-def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tuple[Array, Array]], size: int):
+def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tuple[Array, Array]], size):
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import resize as compiled
 
@@ -86,7 +86,7 @@ def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tu
 
 
 @given(images(), TARGETS)
-def test_a_part_is_enough(case: tuple[Array, Array], size: int):
+def test_a_part_is_enough(case: tuple[Array, Array], size):
     """To the reference and to the compiled one, of one image."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import scale
@@ -103,7 +103,7 @@ def test_a_part_is_enough(case: tuple[Array, Array], size: int):
 
 
 @given(st.lists(images(), min_size=1, max_size=3), TARGETS)
-def test_the_compiled_kernel_reads_nothing_but_that_part(cases: list[tuple[Array, Array]], size: int):
+def test_the_compiled_kernel_reads_nothing_but_that_part(cases: list[tuple[Array, Array]], size):
     """Pixels of weight 0 as well: they are read, so they must be there."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import taps

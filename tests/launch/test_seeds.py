@@ -43,7 +43,7 @@ def site(tmp_path) -> Site:
 
 
 @pytest.mark.parametrize("scheduler", TASKS)
-def test_a_task_is_a_seed_of_one_sweep(scheduler: str, site: Site, tmp_path):
+def test_a_task_is_a_seed_of_one_sweep(scheduler, site: Site, tmp_path):
     site.fake("python", "exit 0")
     process = start(tmp_path, scheduler, "launch/lenet-mnist.yaml", "update.lr=0.01,0.02", ranks="2")
     assert process.wait(720) == 0
@@ -68,7 +68,7 @@ def test_pbs_asks_for_the_state_two_minutes_before_the_end(site: Site, tmp_path)
 @pytest.mark.parametrize("scheduler", TASKS)
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
-    scheduler: str, number: signal.Signals, site: Site, tmp_path
+    scheduler, number: signal.Signals, site: Site, tmp_path
 ):
     waits = WAITS.replace('got TERM" >> "{log}"; exit 143\' TERM', 'got TERM" >> "{log}"; exit 75\' TERM')
     site.fake("python", waits)
@@ -87,7 +87,7 @@ def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
 
 @pytest.mark.parametrize("scheduler", TASKS)
 @pytest.mark.parametrize("code", CODES)
-def test_a_task_is_queued_again_after_a_signal_or_a_loss(scheduler: str, code: int, site: Site, tmp_path):
+def test_a_task_is_queued_again_after_a_signal_or_a_loss(scheduler, code, site: Site, tmp_path):
     site.fake("python", f"exit {code}")
     process = start(tmp_path, scheduler)
     output, _ = process.communicate(timeout=720)

@@ -114,7 +114,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_copy(data: Path, tmp_pat
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_job_trains_from_the_copy_and_removes_it(script: str, data: Path, tmp_path):
+def test_a_job_trains_from_the_copy_and_removes_it(script, data: Path, tmp_path):
     """The launcher is one that runs stage.sh itself, and writes down what training finds."""
     (tmp_path / "site").mkdir()
     site = Site(tmp_path / "site")

@@ -78,7 +78,7 @@ def test_check_passes(path: Path, records: Callable[[Config], Path], capsys):
 @pytest.mark.parametrize(
     ("path", "epochs"), {"lenet-mnist": 5, "digits": 20, "matrix-factorisation-ratings": 20}.items()
 )
-def test_a_cosine_lasts_as_long_as_the_run(path: str, epochs: float):
+def test_a_cosine_lasts_as_long_as_the_run(path, epochs):
     """The rates are those that these files had when they said it twice; and of a longer run they are its own."""
     for overrides, expected in (([], epochs), (["stop.epochs=100"], 100)):
         assert load(LAUNCH / f"{path}.yaml", overrides).schedule == Cosine(expected)

@@ -90,7 +90,7 @@ def test_the_slot_is_released_before_the_plan_runs():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_is_seen_without_a_warning(value: float):
+def test_what_is_not_finite_is_seen_without_a_warning(value):
     learner, _ = learner_of(BUILD(4))
     slot = slot_of(4)
     slot.arrays["image"][2, 1, 1] = value
@@ -168,7 +168,7 @@ def test_clip_of_a_gradient_that_is_kept_as_factors():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_clipping_by_norm_does_not_hide_what_is_not_finite(bad: float):
+def test_clipping_by_norm_does_not_hide_what_is_not_finite(bad):
     assert not np.isfinite(clip(np.array([1.0, bad]), None, 1.0))
 
 

@@ -99,7 +99,7 @@ def test_new_replicas_take_the_statistics_and_others_keep_theirs():
 
 
 @pytest.mark.parametrize(("assignment", "second"), [("fixed", 1), ("first_come", 0)])
-def test_tasks(assignment: str, second: int):
+def test_tasks(assignment, second):
     """Learner 1 begins first: it takes its own slot, or the next. Gradients are clipped as the settings say."""
     learners, alone = learners_of(assignment=assignment), learners_of()
     learners.change(2, "")

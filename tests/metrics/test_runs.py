@@ -43,7 +43,7 @@ def expected(weights: dict[str, Array], labels: Array) -> dict:
     ("kernels", "ranks", "batch"),
     [("numpy", 1, 20), ("numpy", 2, 7), ("numpy", 4, 100), ("onednn", 1, 1), ("onednn", 4, 3)],
 )
-def test_they_are_exact_over_the_whole_set(tmp_path, kernels: str, ranks: int, batch: int):
+def test_they_are_exact_over_the_whole_set(tmp_path, kernels, ranks, batch):
     precision, tolerance = "float64", 1e-12
     if kernels == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
@@ -138,7 +138,7 @@ def test_each_of_several_outputs_has_its_own(here: Path):
          "the axis of the classes"),
     ],
 )  # fmt: skip
-def test_what_is_refused(here: Path, metrics, said: str):
+def test_what_is_refused(here: Path, metrics, said):
     x, y = table(90)
     with tiny.unchanged(here), pytest.raises(ConfigError) as caught:
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=metrics, **SETTINGS)
@@ -209,7 +209,7 @@ def _errors(output: Array, target: Array):
          "checkpoint.metric: must be one of loss, mae, got 'training_loss'"),
     ],
 )  # fmt: skip
-def test_a_name_that_decides_must_be_there(here: Path, settings, said: str):
+def test_a_name_that_decides_must_be_there(here: Path, settings, said):
     x, y = table(90)
     with refuses(said):
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=["mae"], **{**SETTINGS, **settings})

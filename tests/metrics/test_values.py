@@ -57,7 +57,7 @@ def test_every_metric_has_a_case():
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", [1, 7, 50, N])
-def test_it_is_scikit_learn_s_whatever_the_batches(name: str, size: int):
+def test_it_is_scikit_learn_s_whatever_the_batches(name, size):
     metric, output, target, expected = CASES[name]
     parts = [metric.sums(output[i : i + size], target[i : i + size]) for i in range(0, N, size)]
     np.testing.assert_allclose(metric.close(total(parts)), expected(), rtol=1e-12)
@@ -102,7 +102,7 @@ def test_the_first_of_equal_classes_is_the_likelier():
         (TopK(k=4), (4, 3), (4,), "k must be at most the 3 classes, got 4"),
     ],
 )  # fmt: skip
-def test_shapes_that_do_not_fit(metric, output, target, said: str):
+def test_shapes_that_do_not_fit(metric, output, target, said):
     with refuses(said):
         metric.sums(np.zeros(output), np.zeros(target, np.int64))
 

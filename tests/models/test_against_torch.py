@@ -80,7 +80,7 @@ def modules_in_order(net, image) -> list:
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_a_step_of_sgd(name: str):
+def test_a_step_of_sgd(name):
     model, options, shape, make = NETS[name]
     generator = np.random.default_rng(3)
     images, labels = generator.standard_normal((BATCH, *shape)), np.arange(BATCH) % CLASSES

@@ -148,7 +148,7 @@ def test_a_mean_image_is_subtracted_where_its_pixels_lie_and_padded_with():
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_images_keep_their_type_until_they_are_scaled(dtype: str):
+def test_images_keep_their_type_until_they_are_scaled(dtype):
     for training in (True, False):
         graph = classifier(net, SHAPE, dtype, augmentation=Augmentation(crop=2, flip=True))(BATCH, training)
         first, second = graph.nodes[:2]
@@ -158,7 +158,7 @@ def test_images_keep_their_type_until_they_are_scaled(dtype: str):
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_top_k_is_of_evaluation(k: int):
+def test_top_k_is_of_evaluation(k):
     assert "top_k" not in ran(True, top_k=k).outputs
     ahead = (log_likelihood(IMAGES) > log_likelihood(IMAGES)[np.arange(BATCH), LABELS][:, None]).sum(axis=1)
     assert ran(False, top_k=k).outputs["top_k"].tolist() == (ahead < k).tolist()

@@ -44,7 +44,7 @@ def assert_same(one: Graph, other: Graph) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_every_model_comes_back(name: str):
+def test_every_model_comes_back(name):
     shape, classes, _ = COUNTS[name]
     build = classifier(partial(MODELS[name], classes=classes), shape, "uint8", (0.5,) * shape[0], (2.0,) * shape[0])
     document, arrays = saved(build)
@@ -68,7 +68,7 @@ def test_ratings_and_tokens_come_back():
         ("table_mlp", "mlp", mb.mse_loss, {"features": ((10,), "float32"), "target": ((), "float32")}),
     ],
 )
-def test_the_nets_of_the_examples_come_back(example: str, name: str, loss, inputs):
+def test_the_nets_of_the_examples_come_back(example, name, loss, inputs):
     net = runpy.run_path(str(EXAMPLES / f"{example}.py"))[name]
     build = objective(supervised(net, loss, tuple(inputs)), inputs)
     assert_same(build(3), loaded(saved(build)[0], {})(3))
@@ -77,7 +77,7 @@ def test_the_nets_of_the_examples_come_back(example: str, name: str, loss, input
 @pytest.mark.parametrize(
     ("example", "shape"), [("lstm_classifier", (20,)), ("squeeze_excite", (1, 16, 16)), ("tiny_vit", (1, 8, 8))]
 )
-def test_the_classifiers_of_the_examples_come_back(example: str, shape: tuple[int, ...]):
+def test_the_classifiers_of_the_examples_come_back(example, shape):
     net = partial(runpy.run_path(str(EXAMPLES / f"{example}.py"))["net"], classes=4)
     build = classifier(net, shape, "uint8")
     assert_same(build(3), loaded(saved(build)[0], {})(3))
@@ -113,7 +113,7 @@ def test_long_tuples_are_arrays():
 
 
 @pytest.mark.parametrize("count", [3, LONG + 1])
-def test_infinite_numbers_come_back(count: int):
+def test_infinite_numbers_come_back(count):
     mask = np.where(np.arange(count) % 2, -np.inf, 0.5)
 
     def net(image):
@@ -170,7 +170,7 @@ def changed(path: tuple, value):
         (("nodes",), 3, "graph.nodes"),
     ],
 )
-def test_what_is_tampered_with_is_refused_by_name(path: tuple, value, said: str):
+def test_what_is_tampered_with_is_refused_by_name(path, value, said):
     with pytest.raises(CheckpointError, match=said):
         loaded(changed(path, value), {})
 

@@ -58,7 +58,7 @@ def statistics_of(graph: Graph) -> int:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_number_of_weights(name: str):
+def test_number_of_weights(name):
     """What is trained: weights, biases, batch norm's scale and shift. Running statistics are not among them."""
     shape, classes, count = COUNTS[name]
     assert graph_of(name, shape, classes).weight_count == count
@@ -95,13 +95,13 @@ def test_every_model_is_counted_and_measured():
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - {"convnet"}))  # which is nobody's
-def test_a_model_cites_its_paper(name: str):
+def test_a_model_cites_its_paper(name):
     said = inspect.getdoc(inspect.getmodule(inspect.unwrap(MODELS[name])))
     assert re.search(r"arXiv:\d{4}\.\d{4,5}|, (19|20)\d\d\)", said or ""), said
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_few_steps_on_one_batch_bring_its_loss_down(name: str):
+def test_a_few_steps_on_one_batch_bring_its_loss_down(name):
     shape = SMALL[name]
     graph = graph_of(name, shape, 5, batch=8)
     layout = plan_layout(graph)

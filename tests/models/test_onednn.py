@@ -91,6 +91,6 @@ def inputs(shape: tuple[int, ...]) -> dict[str, Array]:
     ],
     ids=str,
 )
-def test_as_numpy(name: str, shape: tuple[int, ...], options: dict, training: bool):
+def test_as_numpy(name, shape, options, training):
     bounds = LOOSER.get(name, TRAINING) if training else (FORWARD, 0.0)
     compare(net := build(name, shape, options), BATCH, inputs(shape), begin(net), training, bounds)

@@ -43,7 +43,7 @@ def resnet50() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_a_net_is_known_by_its_names(name: str):
+def test_a_net_is_known_by_its_names(name):
     graph = Graph()
     MODELS[name](graph.input("image", (2, 3, 224, 224)), CLASSES)
     shapes = shapes_of(graph)
@@ -61,7 +61,7 @@ def test_resnet50_has_torchvisions_names_and_shapes_in_its_order():
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_a_vggs_places(name: str):
+def test_a_vggs_places(name):
     graph = Graph()
     MODELS[name](graph.input("image", (2, 3, 32, 32)), CLASSES)
     found = names_of(shapes_of(graph))
@@ -71,7 +71,7 @@ def test_a_vggs_places(name: str):
 
 
 @pytest.mark.parametrize("name", ["lenet", "resnet20", "vgg16_cifar", "convnet"])
-def test_another_net_is_none_of_them(name: str):
+def test_another_net_is_none_of_them(name):
     graph = Graph()
     MODELS[name](graph.input("image", (2, 3, 32, 32)), CLASSES)
     assert names_of(shapes_of(graph)) is None

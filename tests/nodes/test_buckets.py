@@ -32,7 +32,7 @@ def same(one: Path, other: Path, iteration: int = 40) -> None:
 
 @needs_nodes
 @pytest.mark.parametrize(("ranks", "rule", "wire"), [([2, 1], "sma", "bf16"), ([1, 1], "ssgd", "float32")])
-def test_buckets_change_no_bit(tmp_path, ranks: list[int], rule: str, wire: str):
+def test_buckets_change_no_bit(tmp_path, ranks, rule, wire):
     settings = (f"rule.name={rule}", f"wire={wire}")
     with cluster(2, "1gbit") as nodes:
         whole = train(nodes, ranks, tmp_path / "whole", *settings, "buckets=1")

@@ -148,7 +148,7 @@ def written_and_read(make: Callable[[int], Graph], inputs: Mapping[str, Array]) 
 
 
 @pytest.mark.parametrize(("name", "shape", "options"), FAMILIES, ids=str)
-def test_the_zoo(name: str, shape: tuple[int, ...], options: dict):
+def test_the_zoo(name, shape, options):
     def make(batch: int) -> Graph:
         graph = Graph()
         graph.output("logits", MODELS[name](graph.input("image", (batch, *shape)), 7, **options))
@@ -158,7 +158,7 @@ def test_the_zoo(name: str, shape: tuple[int, ...], options: dict):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nets_of_examples(name: str):
+def test_nets_of_examples(name):
     case = CASES[name]
     read = read_by(case.build(1, False), [*predictions(case.build(1, False)).values()])
     written_and_read(

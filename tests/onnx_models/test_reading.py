@@ -144,7 +144,7 @@ def test_a_row_of_a_table_by_numbers_of_the_data():
 
 
 @pytest.mark.parametrize("opset", [9, 13, 23])
-def test_opsets(opset: int):
+def test_opsets(opset):
     net = net_of(model_of("(float[N,4] x) => (float[N,4] y) { y = Softmax<axis=1>(x) }", opset=opset), "net")
     inputs = sample(net, 2)
     e = np.exp(inputs["x"])
@@ -158,7 +158,7 @@ def test_opsets(opset: int):
         (1, "net: is of opset 1, which the package onnx does not convert to 13: "),
     ],
 )
-def test_opsets_that_are_not_read(opset: int, rule: str):
+def test_opsets_that_are_not_read(opset, rule):
     model = model_of("(float[N,4] x) => (float[N,4] y) { y = Pad(x) }", opset=opset)
     with pytest.raises(ConfigError, match=rule):
         net_of(model, "net")

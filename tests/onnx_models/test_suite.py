@@ -16,7 +16,7 @@ LEAST = {"pytorch-converted": 75, "pytorch-operator": 29, "light": 1}  # of 82, 
 
 @pytest.mark.parametrize("kind", LEAST)
 @pytest.mark.parametrize("kernels", ["numpy", "onednn"])
-def test_cases_pass_or_are_refused(kind: str, kernels: str):
+def test_cases_pass_or_are_refused(kind, kernels):
     parts = ["squeezenet"] if kind == "light" else []
     found = {case.name: outcome(case, find_kernels(kernels, "auto", None)[0]) for case in cases([kind], parts)}
     assert not [f"{name}: {each.text}" for name, each in found.items() if each.kind == "wrong"]

@@ -52,7 +52,7 @@ def test_its_gradient(norm, plain):
 
 @every
 @pytest.mark.parametrize("axes", [(), (0,), (1, 1), (4,), (1, -3)])
-def test_what_are_no_axes(norm, plain, axes: tuple[int, ...]):
+def test_what_are_no_axes(norm, plain, axes):
     with pytest.raises(
         ShapeError, match=r"^x \(2, 3, 4, 5\): axes .* must be different ones of its 4, without the batch$"
     ):

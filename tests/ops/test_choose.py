@@ -17,7 +17,7 @@ class Watched(np.ndarray):
 
 
 @pytest.mark.parametrize(("width", "assigned"), [((), 4), ((3,), 0), ((1,), 0)], ids=str)
-def test_rows_are_added_in_place(width: tuple[int, ...], assigned: int, monkeypatch):
+def test_rows_are_added_in_place(width, assigned, monkeypatch):
     monkeypatch.setattr(Watched, "assigned", 0)
     generator, index = np.random.default_rng(0), np.array([2, 0, 2, 4])
     rows, table = generator.standard_normal((4, *width)), np.full((5, *width), np.nan).view(Watched)

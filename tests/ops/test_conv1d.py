@@ -12,7 +12,7 @@ from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(("stride", "padding", "dilation", "groups"), [(2, 1, 1, 1), (1, 0, 1, 2), (3, 4, 2, 4)])
-def test_it_slides_its_weights_along(stride: int, padding: int, dilation: int, groups: int):
+def test_it_slides_its_weights_along(stride, padding, dilation, groups):
     graph, generator = Graph(), np.random.default_rng(1)
     window = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     graph.output("y", mb.conv1d(graph.input("x", (2, 4, 9)), 4, 3, bias=False, **window))

@@ -33,7 +33,7 @@ def run(loss: Callable[[Tensor, Tensor], Tensor], x, target) -> tuple:
 @pytest.mark.torch
 @pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 3, 2)])
 @pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss", "binary_cross_entropy_with_logits"])
-def test_it_is_pytorchs(name: str, shape: tuple[int, ...]):
+def test_it_is_pytorchs(name, shape):
     torch = pytorch()
     x, target = RANDOM.standard_normal(shape), RANDOM.uniform(size=shape)
     close(torch, run(getattr(mb, name), x, target), getattr(torch.nn.functional, name), x, torch.from_numpy(target))
@@ -47,9 +47,7 @@ SHAPES = [((4, 3, 2, 5), 1), ((4, 2, 3, 5), 2), ((4, 2, 5, 3), -1), ((4, 3), 1),
 @pytest.mark.parametrize("ignore", [-100, 1])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
-def test_cross_entropy_is_pytorchs(
-    shape: tuple[int, ...], axis: int, smoothing: float, ignore: int, weight: Sequence[float] | None
-):
+def test_cross_entropy_is_pytorchs(shape, axis, smoothing, ignore, weight: Sequence[float] | None):
     """The mean is over labels that are not ignored, or their weights."""
     torch = pytorch()
     x = RANDOM.standard_normal(shape)
@@ -112,7 +110,7 @@ def test_where_all_is_ignored_there_is_no_gradient():
 
 @pytest.mark.parametrize("weight", [None, (1.0, 1.0, 1.0)])
 @pytest.mark.parametrize("wrong", [-1, 3])
-def test_a_label_that_is_no_class_gives_nan(wrong: int, weight: Sequence[float] | None):
+def test_a_label_that_is_no_class_gives_nan(wrong, weight: Sequence[float] | None):
     """Without weights other samples keep their gradients."""
     label = np.array([0, wrong, 2, 1], np.int32)
     loss, slope = run(lambda x, label: mb.cross_entropy(x, label, weight=weight), np.zeros((4, 3)), label)
@@ -133,7 +131,7 @@ def test_weights_that_are_none(weight: Sequence[float]):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_counted_mean(training: bool):
+def test_a_counted_mean(training):
     """The batch's sum over its count in training; each sample's in evaluation, 0 where nothing counts."""
     bench = Bench(Case(mb.CountedMean(), ((4,),) * 2), NUMPY.operators[mb.CountedMean], "float64", training=training)
     bench.x[0][:], bench.x[1][:] = [3.0, 0.0, 2.0, 4.0], [2.0, 0.0, 1.0, 5.0]

@@ -7,7 +7,7 @@ from mpibow.ops.mixup import SHARES, larger_shares
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.4, 1.0, 1.5, 2.5, 20.0])
-def test_it_is_distributed_as_the_larger_of_b_and_1_less_b(alpha: float):
+def test_it_is_distributed_as_the_larger_of_b_and_1_less_b(alpha):
     table = larger_shares(alpha)
     assert table.shape == (SHARES,)
     assert 0.5 <= table[0] < table[-1] <= 1.0

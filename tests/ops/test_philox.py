@@ -38,7 +38,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
-def test_known_answers(counter: Words, key: tuple[int, int], answer: Words):
+def test_known_answers(counter: Words, key, answer: Words):
     assert encrypt([counter], [key[0]], key[1]) == [answer]
     assert plain(counter, key) == answer
 

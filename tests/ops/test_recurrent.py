@@ -33,7 +33,7 @@ def flat(made) -> list[Tensor]:
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_pytorchs(kind: str, layers: int, both: bool, stated: bool):
+def test_it_is_pytorchs(kind, layers, both, stated):
     """Outputs and last states, of weights by PyTorch's names."""
     torch = pytorch()
     arrays = [X, *(states_of(kind, layers, both) if stated else [])]
@@ -58,7 +58,7 @@ def test_it_is_pytorchs(kind: str, layers: int, both: bool, stated: bool):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients(kind: str):
+def test_gradients(kind):
     def net(x: Tensor, *begin: Tensor) -> list[Tensor]:
         state = begin if kind == "lstm" else begin[0]
         return flat(KINDS[kind](x, UNITS, layers=2, bidirectional=True, state=state))
@@ -100,7 +100,7 @@ def test_dropout_is_between_layers():
          "least 1 layer, and initial states must be (layers * directions, batch, units), (2, 2, 5)"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(given: dict, fault: str):
+def test_what_does_not_fit(given, fault):
     graph = Graph()
     settings = {"units": UNITS, **given}
     if "state" in given:

@@ -47,7 +47,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("case", SHAPES)
-def test_name_and_shape(case: str):
+def test_name_and_shape(case):
     make, name, shape = SHAPES[case]
     graph = Graph()
     tensor = make(graph, image(graph))
@@ -215,7 +215,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_error(case: str):
+def test_error(case):
     make, message = ERRORS[case]
     graph = Graph()
     with refuses(message, ShapeError):

@@ -83,7 +83,7 @@ def computed(made: Callable[[Tensor], Tensor], x, kernels: KernelSet, dtype: str
 
 
 @pytest.mark.parametrize("case", FLOATS)
-def test_floats(case: str):
+def test_floats(case):
     ours, theirs = FLOATS[case]
     np.testing.assert_allclose(computed(ours, X, NUMPY, "float64"), theirs(X), rtol=1e-12, atol=1e-14)
     check_operator(ours, X)
@@ -91,7 +91,7 @@ def test_floats(case: str):
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("case", INTEGERS)
-def test_integers(case: str, dtype: str):
+def test_integers(case, dtype):
     """No set takes their bits for those of floats."""
     ours, theirs = INTEGERS[case]
     x = WHOLE.astype(dtype)
@@ -100,7 +100,7 @@ def test_integers(case: str, dtype: str):
 
 
 @pytest.mark.parametrize("case", ["concat", "stack", "split", "slice", "flatten", "gather", "where"])
-def test_what_moves_integers_keeps_their_type(case: str):
+def test_what_moves_integers_keeps_their_type(case):
     x = Graph().input("x", X.shape, "int32")
     assert INTEGERS[case][0](x).dtype == "int32"
 
@@ -156,7 +156,7 @@ def test_division_by_zero():
 
 
 @pytest.mark.parametrize("loss", ["mse_loss", "l1_loss", "huber_loss", "binary_cross_entropy_with_logits"])
-def test_a_loss_does_not_broadcast(loss: str):
+def test_a_loss_does_not_broadcast(loss):
     graph = Graph()
     x, target = graph.input("x", (4, 1)), graph.input("target", (4,))
     with refuses(f"{loss} of x (4, 1), target (4,): must have one shape; mb.reshape one of them", ShapeError):
@@ -176,7 +176,7 @@ def test_split_has_the_right_gradients():
         ((0, 0, 0, 0), "x (4, 3, 6): it has 3 axes, an index takes at most that many and one ..."),
     ],
 )
-def test_an_index_that_does_not_fit(index, fault: str):
+def test_an_index_that_does_not_fit(index, fault):
     with refuses(fault, ShapeError):
         Graph().input("x", X.shape)[index]
 
@@ -193,7 +193,7 @@ def test_numpys_integers_are_indices():
 
 
 @pytest.mark.parametrize("shape", [(5, -1), (-1, -1), (4, 3, 7), (0, -1)])
-def test_a_shape_of_other_elements(shape: tuple[int, ...]):
+def test_a_shape_of_other_elements(shape):
     with refuses(f"reshape of x (4, 3, 6): {shape} must have as many elements, and at most one -1", ShapeError):
         mb.reshape(Graph().input("x", X.shape), shape)
 

@@ -76,7 +76,7 @@ def by_torch(make: Callable, update: Update, options: dict) -> Array:
 
 
 @pytest.mark.parametrize(("update", "name", "options"), CASES.values(), ids=CASES.keys())
-def test_fifty_steps(update: Update, name: str, options: dict):
+def test_fifty_steps(update: Update, name, options):
     expected = by_torch(getattr(torch.optim, name), update, options)
     assert np.abs(expected - start()).max() > 0.05
     np.testing.assert_allclose(trained(update), expected, rtol=1e-10, atol=1e-10)

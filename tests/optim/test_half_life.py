@@ -36,7 +36,7 @@ HALVED = [
 
 @pytest.mark.parametrize(("update", "half_lives"), HALVED)
 @pytest.mark.parametrize("samples", [1, 8, 64])
-def test_half_is_left_after_so_many_samples(update: Update, half_lives: tuple[float | None, ...], samples: int):
+def test_half_is_left_after_so_many_samples(update: Update, half_lives, samples):
     resolved = update.at(samples)
     for beta, half_life, before in zip(betas_of(resolved), half_lives, betas_of(update), strict=True):
         if half_life is None:
@@ -49,7 +49,7 @@ def test_half_is_left_after_so_many_samples(update: Update, half_lives: tuple[fl
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_without_one_the_betas_stay(name: str):
+def test_without_one_the_betas_stay(name):
     settings = {"momentum": 0.9} if name == "sgd" else {}
     update = UPDATES[name](name=name, **settings)
     assert update.at(8) == update
@@ -57,7 +57,7 @@ def test_without_one_the_betas_stay(name: str):
 
 @pytest.mark.parametrize("half_life", [(16, 4096), (None, 512), (16, None), (None, None)])
 @pytest.mark.parametrize("kind", [Adam, AdamW])
-def test_updates_of_other_sizes_leave_no_bias(kind, half_life: tuple[float | None, float | None]):
+def test_updates_of_other_sizes_leave_no_bias(kind, half_life):
     """The average of gradients that are all alike is that gradient, whatever the updates before took."""
     for update in (kind(half_life=half_life, weight_decay=0.0), Muon(fallback=kind(half_life=half_life))):
         w, g = np.zeros(3), np.array([0.5, -2.0, 1e-3])

@@ -54,7 +54,7 @@ def test_another_metric_begins_anew_at_the_rate_that_is_reached():
 @pytest.mark.torch
 @pytest.mark.parametrize(("metric", "mode"), [("loss", "rel"), ("accuracy", "abs")])
 @pytest.mark.parametrize(("patience", "cooldown"), [(0, 0), (1, 3)])
-def test_beside_pytorch(metric: str, mode: str, patience: int, cooldown: int):
+def test_beside_pytorch(metric, mode, patience, cooldown):
     torch = pytest.importorskip("torch")
     schedule = build(Plateau, {"metric": metric, "factor": 0.5, "patience": patience, "threshold": 0.05,
                                "threshold_mode": mode, "cooldown": cooldown, "floor": 0.01})  # fmt: skip

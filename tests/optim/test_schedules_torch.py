@@ -43,7 +43,7 @@ def theirs(name: str, **settings) -> list[float]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_step_by_step(schedule, name: str, settings: dict):
+def test_step_by_step(schedule, name, settings):
     expected = theirs(name, **settings)
     assert [schedule.rate(float(step)) for step in range(STEPS)] == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
@@ -51,7 +51,7 @@ def test_step_by_step(schedule, name: str, settings: dict):
 @pytest.mark.torch
 @pytest.mark.parametrize("curve", ["cos", "linear"])
 @pytest.mark.parametrize("three_phase", [False, True])
-def test_one_cycle(curve: str, three_phase: bool):
+def test_one_cycle(curve, three_phase):
     """PyTorch's phases end a step early, at pct_start * steps - 1 and so on: so ours is taken at those parts."""
     ours = OneCycle(1.0, 0.25, curve, 10.0, 100.0, three_phase)
     expected = theirs(

@@ -35,12 +35,12 @@ every = pytest.mark.parametrize("update", ALL.values(), ids=ALL.keys())
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_its_key_is_its_name(name: str):
+def test_its_key_is_its_name(name):
     assert UPDATES[name].name == name
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_every_formula_that_settings_choose_is_among_them(name: str):
+def test_every_formula_that_settings_choose_is_among_them(name):
     """So that a new setting, and a new optimiser, is tried on every machine: flags, numbers that are 0 unless set."""
     own = [each for each in fields(UPDATES[name]) if each.name not in {one.name for one in fields(Update)}]
     settings = {each.name: True for each in own if each.default is False}

@@ -85,7 +85,7 @@ def test_the_limit_of_gradient_descent_is_found(here: Path):
 
 
 @pytest.mark.parametrize("name", ["sgd", "lion", "muon"])
-def test_every_optimiser_takes_it(name: str, tmp_path):
+def test_every_optimiser_takes_it(name, tmp_path):
     work = tiny.job(tmp_path, update={"name": name}, precision="float32", learners=2)
     found = range_test(work, train.train, iterations=60)
     assert found.optimiser == name

@@ -39,7 +39,7 @@ def drawn(seed: int) -> Callable[[Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("rule", tiny.RULES)
-def test_ranks_that_draw_numbers_train_rank_0s(tmp_path, rule: str):
+def test_ranks_that_draw_numbers_train_rank_0s(tmp_path, rule):
     """The bits are those of ranks that all drew what rank 0 drew."""
     settings = {"rule": rule, "stop": {"epochs": None, "iterations": 12}, "evaluate": {"every": 0.2}}
 
@@ -89,7 +89,7 @@ def wider(image: Tensor) -> Tensor:
     ],
     ids=["seed", "rate", "learners", "net", "images", "labels", "test"],
 )
-def test_what_differs_is_named(tmp_path, other: dict, message: str):
+def test_what_differs_is_named(tmp_path, other, message):
     def body(comm: Communicator) -> None:
         with Session(tiny.job(tmp_path, **({"seed": 0} | (other if comm.rank == 1 else {}))), comm):
             pass

@@ -90,7 +90,7 @@ def scaled(normalise: str, images: Array) -> Array:
 
 
 @pytest.mark.parametrize("normalise", ["channel", "pixel", "half", "none"])
-def test_a_checkpoint_says_what_a_net_sees(here: Path, normalise: str):
+def test_a_checkpoint_says_what_a_net_sees(here: Path, normalise):
     """Evaluated where the training data are gone."""
     data = {"train": "data/train", "test": "data/test", "normalise": normalise, "augment": {"cutout": 2, "pad": 1}}
     write_run(here, data=data, stop={"epochs": 2}, evaluate={"every": 1}, update={"lr": 1e-4})
@@ -177,7 +177,7 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path):
         ),
     ],
 )
-def test_what_does_not_fit_the_images(tmp_path, settings: Augmentation, message: str):
+def test_what_does_not_fit_the_images(tmp_path, settings: Augmentation, message):
     with refuses(message):
         tiny.job(tmp_path, augmentation=settings, batch_size=1)
 

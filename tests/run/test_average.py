@@ -38,7 +38,7 @@ def test_by_hand():
 
 
 @tiny.rules("auto", "crossbow", "ssgd", "independent")
-def test_it_is_of_the_centres_and_changes_none(tmp_path, rule: str):
+def test_it_is_of_the_centres_and_changes_none(tmp_path, rule):
     settings = {"rule": rule, "learners": 2, "net": tiny.normed, "checkpoint": {}}
     plain = tiny.train(tmp_path / "plain", **settings)
     centres = []
@@ -66,7 +66,7 @@ def test_it_is_evaluated_beside_the_centre(tmp_path):
 
 
 @pytest.mark.parametrize("validation", [None, 0.2])
-def test_the_summary_has_it(tmp_path, validation: float | None):
+def test_the_summary_has_it(tmp_path, validation):
     """And it is tested at the end, where the test data chose nothing."""
     found = tiny.train(tmp_path, ema=EMA, validation=validation)
     summary = tiny.summary(tmp_path)

@@ -13,7 +13,7 @@ RULES = pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys
 
 
 @RULES
-def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path, rule: dict):
+def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path, rule):
     tiny.spread(tmp_path, (1, 2, 4), rule=rule)
 
 
@@ -32,13 +32,13 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_an_option_changes_what_is_learnt_and_not_with_ranks(tmp_path, option: str):
+def test_an_option_changes_what_is_learnt_and_not_with_ranks(tmp_path, option):
     without = tiny.train(tmp_path / "without", learners=4).weights
     assert tiny.distance(without, tiny.spread(tmp_path, **OPTIONS[option])) > 1e-3
 
 
 @tiny.rules("auto", "crossbow", "ssgd")
-def test_batch_norm_does_not_depend_on_ranks(tmp_path, rule: str):
+def test_batch_norm_does_not_depend_on_ranks(tmp_path, rule):
     """Its running statistics belong to the learners, the centre's are their mean."""
     one, two, uneven = (
         tiny.train(tmp_path / str(learners), ranks, net=tiny.normed, rule=rule, learners=learners)
@@ -58,7 +58,7 @@ def test_rules_do_differ(tmp_path):
 
 
 @tiny.rules("auto", "crossbow-3", "number-3", "nesterov-3", "slowmo", "diloco", "then", "ssgd", "independent")
-def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path, rule: str):
+def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path, rule):
     one, again, apart = (
         tiny.train(
             tmp_path / name, 2, net=tiny.normed, rule=rule, learners=2, precision="float32", overlap=name != "apart"
@@ -75,7 +75,7 @@ def test_another_seed_is_another_run(tmp_path):
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
-def test_looking_changes_no_bit(tmp_path, rule: str):
+def test_looking_changes_no_bit(tmp_path, rule):
     """Evaluation, checkpoints and metrics only read."""
 
     def seen(name: str, **settings) -> dict:
@@ -125,7 +125,7 @@ CHANGES = {5: (3, 1), 12: (1, 1), 13: (2, 4), 30: (2, 2)}
 
 @tiny.rules("auto", "crossbow-3", "nesterov-3", "ssgd")
 @pytest.mark.parametrize("prefetch", [1, 4])
-def test_learners_come_and_go(tmp_path, rule: str, prefetch: int):
+def test_learners_come_and_go(tmp_path, rule, prefetch):
     def seen(name: str) -> list[tiny.Replay]:
         work = tiny.job(tmp_path / name, rule=rule, learners=2, prefetch=prefetch, net=tiny.normed)
         return tiny.replay(work, 2, before=tiny.announcing(CHANGES))
@@ -148,7 +148,7 @@ def test_a_change_of_learners_does_not_depend_on_ranks(tmp_path):
 
 
 @tiny.rules("auto", "independent")
-def test_looking_changes_no_bit_of_learners_that_come_later(tmp_path, rule: str):
+def test_looking_changes_no_bit_of_learners_that_come_later(tmp_path, rule):
     seen, unseen = (
         tiny.watch(tmp_path / str(every), rule=rule, evaluate={"every": every}, before=tiny.announcing({10: (3,)}))
         for every in (0.1, 1000)

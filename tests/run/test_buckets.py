@@ -35,7 +35,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @RULES
-def test_buckets_change_no_bit(tmp_path, rule: dict, sent: list[int]):
+def test_buckets_change_no_bit(tmp_path, rule, sent):
     one, cut = (
         tiny.train(tmp_path / str(buckets), 2, net=tiny.normed, rule=rule, learners=2, buckets=buckets, overlap=True)
         for buckets in (1, 8)
@@ -47,7 +47,7 @@ def test_buckets_change_no_bit(tmp_path, rule: dict, sent: list[int]):
 
 @pytest.mark.parametrize("option", [{"clip_norm": 0.1}, {"clip_value": 0.01}, {"name": "muon", "largest_share": 1000}])
 @pytest.mark.parametrize("rule", ["auto", "ssgd"])
-def test_gradients_that_are_needed_whole_are_sent_behind_them(tmp_path, option: dict, rule: str, sent: list[int]):
+def test_gradients_that_are_needed_whole_are_sent_behind_them(tmp_path, option, rule, sent):
     update = {"lr": 0.05, "momentum": 0.9, **option}
     one, cut = (
         tiny.train(
@@ -67,7 +67,7 @@ def rooted(image: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("rule", ["auto", "ssgd"])
-def test_gradients_that_are_not_finite_are_left_out_by_weight(tmp_path, rule: str, sent: list[int]):
+def test_gradients_that_are_not_finite_are_left_out_by_weight(tmp_path, rule, sent):
     images, labels = tiny.images()
     images[5] = 0
     data = ArrayData(images, labels, classes=tiny.CLASSES, name="bars")
@@ -92,7 +92,7 @@ def test_only_float32_is_rounded(tmp_path):
         tiny.train(tmp_path, 2, wire="bf16")
 
 
-def test_a_measured_number_is_kept(tmp_path, monkeypatch, sent: list[int]):
+def test_a_measured_number_is_kept(tmp_path, monkeypatch, sent):
     """Ranks of one node measure nothing, so they are made to look like two."""
     from tests.comm import threads
 

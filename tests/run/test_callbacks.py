@@ -103,7 +103,7 @@ def broken(event):
         (lambda event: {"epoch": 1}, "callback <lambda>: epoch: is an entry of every event; give it another name"),
     ],
 )
-def test_one_that_is_wrong_ends_the_run_under_its_name(here: Path, callback, said: str):
+def test_one_that_is_wrong_ends_the_run_under_its_name(here: Path, callback, said):
     with refuses(said, CallbackError):
         fit(callback)
 
@@ -123,7 +123,7 @@ def test_early_stopping_is_that_of_the_settings(here: Path):
 
 @needs_mpi
 @pytest.mark.parametrize("every_rank", [False, True])
-def test_two_ranks_stop_after_the_same_iteration(tmp_path, every_rank: bool):
+def test_two_ranks_stop_after_the_same_iteration(tmp_path, every_rank):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(TWO_RANKS.format(every_rank=every_rank)))
     done = mpirun(2, str(script), cwd=tmp_path)

@@ -101,7 +101,7 @@ def test_saving_again_replaces(tmp_path):
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
-def test_a_kill_while_it_is_replaced_leaves_one(tmp_path, monkeypatch, step: int):
+def test_a_kill_while_it_is_replaced_leaves_one(tmp_path, monkeypatch, step):
     """Before each of the two renames, and before what was replaced is removed."""
     folder = tmp_path / "checkpoints"
     first = save(folder, snapshot(), single)
@@ -139,7 +139,7 @@ def test_leftovers_of_a_kill_do_no_harm(tmp_path):
 @pytest.mark.parametrize("failing", [0, 1])
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
-def test_where_one_rank_cannot_write_all_raise(tmp_path, monkeypatch, failing: int, before: bool, number: int):
+def test_where_one_rank_cannot_write_all_raise(tmp_path, monkeypatch, failing, before, number):
     kept = save_on(tmp_path, 2, 3)[:1] if before else []
     real = checkpoint.save_file
 
@@ -214,7 +214,7 @@ def test_find(four: Path):
 
 
 @pytest.mark.parametrize("path", ["checkpoints", "none", "checkpoints/notes.txt"])
-def test_find_no_checkpoint(four: Path, path: str):
+def test_find_no_checkpoint(four: Path, path):
     with refuses(
         f"{four / path}: is neither a checkpoint nor a run directory with checkpoints/ in it", CheckpointError
     ):
@@ -242,7 +242,7 @@ def test_choose_takes_the_first_whole_one(four: Path):
         (1, 100, 100, [100]), (1, 20, None, [20]), (2, 10, None, [10, 5]), (1, 10, 100, [100, 10]),
     ],
 )  # fmt: skip
-def test_prune(four: Path, keep: int, latest: int, best: int | None, left: list[int]):
+def test_prune(four: Path, keep, latest, best, left):
     folder = four / "checkpoints"
     if best is not None:
         saving.point(folder, "best", folder / name_of(best))

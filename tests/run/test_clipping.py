@@ -52,7 +52,7 @@ def expected(
 @pytest.mark.parametrize(
     "limits", [{"clip_value": VALUE}, {"clip_norm": NORM}, {"clip_value": VALUE, "clip_norm": NORM}], ids=" and ".join
 )
-def test_a_run_clips_its_gradients(tmp_path, limits: dict[str, float]):
+def test_a_run_clips_its_gradients(tmp_path, limits):
     work = job(tmp_path / "clipped", **limits)
     (seen,) = tiny.replay(work)
     w, b, bound = expected(work, seen.samples, **limits)

@@ -48,7 +48,7 @@ def test_they_take_turns_until_each_was_measured_twice():
     ],
 )
 @pytest.mark.parametrize("first", ["streams", "fused"])
-def test_the_faster_one_stays(times: tuple[float, float], error: float, kept: str, first: str):
+def test_the_faster_one_stays(times, error, kept, first):
     turns = times if first == "streams" else times[::-1]
     found = compare(trial(*turns * 3, error=error, first=first), TUNER)
     assert (found.execution, found.settled) == (kept, True)
@@ -74,7 +74,7 @@ def test_ranks_wait_for_the_slowest():
 
 
 @given(st.lists(st.floats(1e-4, 1.0), min_size=6, max_size=6), st.floats(1e-4, 0.2))
-def test_it_ends_and_fused_learners_are_never_kept_where_they_are_slower(times: list[float], error: float):
+def test_it_ends_and_fused_learners_are_never_kept_where_they_are_slower(times, error):
     ends = [n for n in range(7) if compare(trial(*times[:n], error=error), TUNER).settled]
     assert ends[:1] in ([4], [6])
     found = times[: ends[0]]

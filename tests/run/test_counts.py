@@ -64,14 +64,14 @@ def trained(ranks: int, learners: int, batch: int, build=net, **settings) -> Tra
 
 @pytest.mark.parametrize("build", [net, weighted])
 @pytest.mark.parametrize(("ranks", "learners", "batch"), [(1, 4, 2), (2, 2, 2), (2, 1, 4), (1, 8, 1)])
-def test_learners_are_one_large_batch(here: Path, ranks: int, learners: int, batch: int, build):
+def test_learners_are_one_large_batch(here: Path, ranks, learners, batch, build):
     whole, several = trained(1, 1, 8, build), trained(ranks, learners, batch, build)
     for key, array in whole.weights.items():
         np.testing.assert_allclose(several.weights[key], array, rtol=1e-10, atol=1e-13, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["crossbow", "ssgd"])
-def test_only_a_rule_in_force_multiplies_gradients(here: Path, name: str):
+def test_only_a_rule_in_force_multiplies_gradients(here: Path, name):
     """9 iterations are 0.75 epochs: until the other one takes over, a run is that of the first rule alone."""
     other = "ssgd" if name == "crossbow" else "local_sgd"
     alone, both, switched = (
@@ -97,7 +97,7 @@ def test_learners_of_factors_are_one_large_batch(here: Path):
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, 5), (2, 4), (1, 64)])
 @pytest.mark.parametrize("build", [net, weighted])
-def test_evaluation_is_exact(here: Path, build, ranks: int, batch: int):
+def test_evaluation_is_exact(here: Path, build, ranks, batch):
     """Over all labels that count, whatever batch and rank they fall to."""
     found = trained(ranks, 1, 2, build, evaluate={"batch_size": batch}, rule={"name": "sma"})
     x, label = (data(37, 1)[key] for key in ("x", "label"))

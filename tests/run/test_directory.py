@@ -37,7 +37,7 @@ def test_a_given_name(tmp_path):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_file_of_that_name(tmp_path, again: bool):
+def test_a_file_of_that_name(tmp_path, again):
     (tmp_path / "mine").write_text("")
     with pytest.raises(MpibowError, match="exists already"):
         directory.create(tmp_path, "mine", "x", again=again)
@@ -97,7 +97,7 @@ def test_a_small_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkey
 @pytest.mark.parametrize(
     ("name", "why"), [("file/a.svg", "not a directory"), (250 * "a" + ".svg", "file name too long")]
 )
-def test_a_place_where_no_file_can_be(tmp_path, name: str, why: str):
+def test_a_place_where_no_file_can_be(tmp_path, name, why):
     (tmp_path / "file").write_text("")
     with refuses(f"{tmp_path / name}: cannot be written: {why}", MpibowError):
         directory.write(tmp_path / name, "new")
@@ -160,7 +160,7 @@ def test_a_count_that_is_damaged_begins_anew(tmp_path):
 
 
 @pytest.mark.parametrize("code", [0, *sorted({*EXIT_CODES} - {*PASSING}), 143])
-def test_other_codes_are_no_reason(code: int, tmp_path):
+def test_other_codes_are_no_reason(code, tmp_path):
     assert not may_start_again(code, tmp_path / "job")
     assert list(tmp_path.iterdir()) == []
 

@@ -95,7 +95,7 @@ def test_a_read_only_disk(disk: Path):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("how", ["removed", "moved"])
 @pytest.mark.parametrize("settings", [{"log": {"every": 5}}, {"checkpoint": {"every": "20 iterations"}}, {}])
-def test_a_run_directory_that_goes(tmp_path, ranks: int, how: str, settings: dict[str, object]):
+def test_a_run_directory_that_goes(tmp_path, ranks, how, settings):
     folder = tmp_path / "run"
 
     def others(session: Session) -> None:

@@ -47,7 +47,7 @@ def bad(out: Path, ranks: int, **settings) -> Job:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_reset(tmp_path, rule: str, capsys):
+def test_reset(tmp_path, rule, capsys):
     """The same numbers on any number of ranks, every reset counted once and told on rank 0."""
     one, two, four = (tiny.run(bad(tmp_path / str(ranks), ranks, rule=rule), ranks) for ranks in (1, 2, 4))
     assert tiny.distance(two.weights, one.weights) < 1e-10
@@ -66,7 +66,7 @@ def test_reset(tmp_path, rule: str, capsys):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_after_a_reset_the_mean_is_the_true_one(tmp_path, rule: str):
+def test_after_a_reset_the_mean_is_the_true_one(tmp_path, rule):
     """Every reset moves the mean of the replicas; the next all-reduce but one tells all ranks."""
     seen: dict[int, float] = {}
 
@@ -86,7 +86,7 @@ def test_after_a_reset_the_mean_is_the_true_one(tmp_path, rule: str):
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("rule", RULES)
-def test_resume_around_a_reset(tmp_path, rule: str, rank: int):
+def test_resume_around_a_reset(tmp_path, rule, rank):
     """Also between the reset and the moment when all ranks agree on the mean again."""
     first = next(iteration for iteration, learner in meetings()[1:] if learner // 2 == rank)
     cuts = (first, first + 1, first + 2, first + 3)
@@ -100,7 +100,7 @@ def test_resume_around_a_reset(tmp_path, rule: str, rank: int):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_stop(tmp_path, ranks: int):
+def test_stop(tmp_path, ranks):
     iteration, learner = meetings()[0]
     every = {"every": "1 iteration", "keep": 1, "best": False}
     with pytest.raises(DivergedError) as caught:
@@ -126,7 +126,7 @@ def test_stop_before_the_first_checkpoint(tmp_path):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("on_nan", ["stop", "reset"])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rate_that_is_far_too_high(tmp_path, rule: str, on_nan: str):
+def test_a_rate_that_is_far_too_high(tmp_path, rule, on_nan):
     """Where the centre itself overflows no reset can help; the last checkpoint holds numbers."""
     every = {"every": "1 iteration", "keep": 2, "best": False}
     settings = {"rule": rule, "update": {"lr": 1e30}, "precision": "float32", "checkpoint": every}

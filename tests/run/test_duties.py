@@ -53,5 +53,5 @@ def test_a_run_that_is_to_stop_is_not_evaluated_first(tmp_path):
     ({"evaluate": {"every": 100}}, "evaluate"),
     ({"checkpoint": {"every": None}}, "save"),
 ])  # fmt: skip
-def test_one_that_is_not_due_is_left_out(tmp_path, setting: dict, missing: str):
+def test_one_that_is_not_due_is_left_out(tmp_path, setting, missing):
     assert performed(tmp_path, **setting) == [name for name in ALL if name != missing]

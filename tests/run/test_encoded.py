@@ -80,7 +80,7 @@ def through(data: Path, out: Path, form: str, kind: str, **more) -> Job:
 
 
 @through_each
-def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path, form: str, kind: str):
+def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path, form, kind):
     """Two ranks, unequal learners, windows and flips anew in every epoch: slots and arrays are the same bytes."""
     cuts = (1, 6, 13)  # 9 samples an iteration: 41 end within the fifth, the tenth, the fourteenth
     whole = tiny.replay(through(data, tmp_path / "whole", form, kind, learners=[1, 2]), 2, before=saving(*cuts))
@@ -96,7 +96,7 @@ def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path, form: str, kind:
 
 @through_each
 @pytest.mark.parametrize("seed", [1, 2])
-def test_learners_come_and_go_at_random(data: Path, tmp_path, form: str, kind: str, seed: int):
+def test_learners_come_and_go_at_random(data: Path, tmp_path, form, kind, seed):
     """Every sample once an epoch, on either rank; the ranks agree; a run resumed in between sees the same."""
     generator = np.random.default_rng(seed)
     changes = {int(t): (int(a), int(b)) for t, a, b in generator.integers(1, 4, (5, 3)) * [[4, 1, 1]]}
@@ -121,7 +121,7 @@ def test_learners_come_and_go_at_random(data: Path, tmp_path, form: str, kind: s
     ("form", "kind", "other"),
     [("raw", "host", "resident"), pytest.param("encoded", "host", "dali", marks=pytest.mark.dali)],
 )
-def test_a_run_goes_on_through_another_pipeline(data: Path, tmp_path, form: str, kind: str, other: str):
+def test_a_run_goes_on_through_another_pipeline(data: Path, tmp_path, form, kind, other):
     whole = tiny.replay(through(data, tmp_path / "whole", form, kind, learners=2), before=saving(6))
     folder = copy(tmp_path / "whole", tmp_path / "again")
     again = tiny.replay(through(data, folder, form, other, learners=2), resume=point(folder, 6))
@@ -173,7 +173,7 @@ def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path):
         ),
     ],
 )
-def test_what_is_refused(data: Path, tmp_path, of_data: dict, train: str, test: str | None, message: str):
+def test_what_is_refused(data: Path, tmp_path, of_data, train, test, message):
     with refuses(message):
         job(data, tmp_path, train=train, test=test, of_data=of_data)
 
@@ -184,7 +184,7 @@ def test_what_is_refused(data: Path, tmp_path, of_data: dict, train: str, test: 
 ])  # fmt: skip
 def test_the_log_says_which_pipeline(
     data: Path, tmp_path, capsys, monkeypatch,
-    taken: str, why: str,
+    taken, why,
 ):  # fmt: skip
     short = {"stop": {"epochs": None, "iterations": 2}}
     if taken == "host":
@@ -262,7 +262,7 @@ def test_an_evaluation_skips_them_too(data: Path, tmp_path):
 
 
 @pytest.mark.parametrize("image", [{"size": 8}, {"size": 8, "resize": 20}])
-def test_the_command_evaluates_what_the_run_did(data: Path, tmp_path, image: dict[str, int]):
+def test_the_command_evaluates_what_the_run_did(data: Path, tmp_path, image):
     trained = tiny.run(job(data, tmp_path, of_data={**AUGMENT, "image": image}))
     found = evaluate(tmp_path / "run", str(data / "test"), Single())
     assert (found.accuracy, found.loss) == (

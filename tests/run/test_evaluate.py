@@ -92,7 +92,7 @@ def check(count: int, batch: int, workers: list[int]) -> None:
 
 @settings(max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 45), st.lists(st.integers(1, 4), min_size=1, max_size=3))
-def test_every_sample_once_for_any_numbers(count: int, batch: int, workers: list[int]):
+def test_every_sample_once_for_any_numbers(count, batch, workers):
     check(count, batch, workers)
 
 
@@ -132,12 +132,12 @@ def test_it_can_be_repeated():
     (199, 200, 1, True), (0, 49, 0.5, False), (40, 50, 0.5, True), (100, 200, 2, True), (0, 199, 2, False),
     (0, 350, 1, True), (5, 6, 1e-300, True), (5, 6, 1e-310, True), (0, 200, 1e307, False),
 ])  # fmt: skip
-def test_due(before: int, after: int, every: float, expected: bool):
+def test_due(before, after, every, expected):
     assert due(before, after, 100, every) is expected
 
 
 @given(st.integers(1, 3000), st.integers(1, 60), st.sampled_from([0.1, 0.25, 0.3, 1, 1.5, 2]))
-def test_due_once_for_each_multiple(count: int, step: int, every: float):
+def test_due_once_for_each_multiple(count, step, every):
     times = sum(due(at, at + step, count, every) for at in range(0, 40 * step, step))
     assert times <= 40 * step / (count * every) + 1e-9
     if step <= count * every:
@@ -153,7 +153,7 @@ def test_due_once_for_each_multiple(count: int, step: int, every: float):
         (("onednn", "float32"), ("onednn", "float32")),
     ],
 )
-def test_a_gpus_run_is_evaluated_on_the_host(trained: tuple[str, str], evaluated: tuple[str, str]):
+def test_a_gpus_run_is_evaluated_on_the_host(trained, evaluated):
     device, precision = trained
     config = on_host(load_mapping({"device": device, "precision": precision}, model_given=True, data_given=True))
     assert (config.device, config.precision) == evaluated

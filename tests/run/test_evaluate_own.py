@@ -60,7 +60,7 @@ def test_a_fraction_is_split_off_again(net, loss):
 
 @pytest.mark.parametrize("name", ["train", "validation", "test"])
 @pytest.mark.parametrize("validation", [0.25, tiny.images(20, seed=2)])
-def test_a_programs_own_arrays_are_asked_for(name: str, validation):
+def test_a_programs_own_arrays_are_asked_for(name, validation):
     fitted = mb.fit(tiny.plain, tiny.images(), tiny.images(20, seed=1), validation=validation, **SETTINGS)
     with pytest.raises(ConfigError, match=f"^{name}: its program gave no folder of {name} data; give a folder of reco"):
         evaluate(Path(fitted.summary.run), name, Single())

@@ -98,7 +98,7 @@ def test_not_all_weights_are_frozen(tmp_path):
     ],
 )
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_frozen_weights_keep_their_bits(tmp_path, rule: str, ranks: int, update: dict):
+def test_frozen_weights_keep_their_bits(tmp_path, rule, ranks, update):
     """With three learners, whose mean rounds; two ranks have two and one. They are not sent: see the next test."""
     first, *others = names(tmp_path)
     settings = {**groups({"match": first, "freeze": True}, weight_decay=0.1, **update), "rule": rule}
@@ -125,7 +125,7 @@ THAWED = {"match": "dense1.*", "freeze": {"epochs": 1}}
 
 @pytest.mark.parametrize("rule", [name for name in tiny.RULES if name not in ("ssgd-scaled", "then", "post-local")])
 @pytest.mark.parametrize("update", [{}, {"name": "adamw"}], ids=["sgd", "adamw"])
-def test_weights_are_trained_from_an_epoch_on(tmp_path, rule: str, update: dict):
+def test_weights_are_trained_from_an_epoch_on(tmp_path, rule, update):
     """And a run that is resumed on either side of that epoch, or at it, has the same bits."""
     settings = {**groups(THAWED, **update), "rule": rule, "learners": 2}
     check_resumed(tmp_path, 8, 10, 12, end=16, **settings)
@@ -139,7 +139,7 @@ def test_weights_are_trained_from_an_epoch_on(tmp_path, rule: str, update: dict)
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
-def test_ranks_begin_to_train_them_at_the_same_iteration(tmp_path, rule: str):
+def test_ranks_begin_to_train_them_at_the_same_iteration(tmp_path, rule):
     tiny.spread(tmp_path, within=1e-12, rule=rule, **groups(THAWED))
 
 
@@ -187,14 +187,14 @@ HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd", "independent")
-def test_a_group_has_an_optimiser_of_its_own(tmp_path, rule: str):
+def test_a_group_has_an_optimiser_of_its_own(tmp_path, rule):
     """Resumed the run has the same bits; a checkpoint has the states of both."""
     check_resumed(tmp_path, 8, end=16, learners=2, rule=rule, **groups(HEAD))
     assert {"momenta", "exp_avg", "exp_avg_sq"} <= read_arrays(point(tmp_path / "whole", 16), "rank-0").keys()
 
 
 @tiny.rules("auto", "crossbow", "ssgd")
-def test_optimisers_of_groups_on_two_ranks(tmp_path, rule: str):
+def test_optimisers_of_groups_on_two_ranks(tmp_path, rule):
     """Some weights of either optimiser are frozen at first."""
     head = {"match": "dense2.weight", "update": {"name": "adamw", "lr": 0.01}, "freeze": {"epochs": 1}}
     tiny.spread(tmp_path, within=1e-9, rule=rule, **groups(THAWED, head, HEAD))
@@ -240,7 +240,7 @@ def test_the_rule_goes_with_the_optimisers_of_groups(tmp_path):
                            "got 'muon'"),
     ],
 )  # fmt: skip
-def test_what_an_optimiser_of_a_group_may_not_be(tmp_path, own: dict, text: str):
+def test_what_an_optimiser_of_a_group_may_not_be(tmp_path, own, text):
     with refuses(text):
         tiny.job(tmp_path, **groups({"match": "*.bias", "update": own}))
 

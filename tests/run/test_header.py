@@ -74,7 +74,7 @@ def changed(header: dict, at: tuple, change: Callable[..., None]) -> dict:
     ("ranks", "learners", "rule", "least"),
     [(1, "auto", "auto", 900), (2, [1, 2], "crossbow", 300), (1, 2, "independent", 200)],
 )
-def test_every_mutation_is_refused_or_resumed(tmp_path, ranks: int, learners, rule: str, least: int):
+def test_every_mutation_is_refused_or_resumed(tmp_path, ranks, learners, rule, least):
     """One that is let through is resumed; the rest end with code 4, and name the file. The first run tries all entries,
     the others those that ranks, learners and the rule make other ones."""
     settings = {"rule": rule, "tuner": {"window": 1e-3, "watch": 1e-3}}
@@ -134,7 +134,7 @@ def test_arrays_of_other_forms(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "BOOL"])
-def test_arrays_of_types_that_numpy_lacks(tmp_path, path: Path, dtype: str):
+def test_arrays_of_types_that_numpy_lacks(tmp_path, path: Path, dtype):
     size = 2 if dtype == "BF16" else 1
     entry = {"dense1.bias": {"dtype": dtype, "shape": [3], "data_offsets": [0, 3 * size]}}
     text = json.dumps(entry).encode()

@@ -40,7 +40,7 @@ def test_a_rank_that_waits_for_another_knows_what_is_its_own(tmp_path):
 
 @needs_compiler
 @tiny.rules("auto", "ssgd")  # where nothing is hidden behind compute
-def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path, rule: str):
+def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path, rule):
     """Its host has waited for nothing."""
     job = work(tmp_path, learners=1, rule=tiny.RULES[rule])
 

@@ -32,7 +32,7 @@ def kill_at(iteration: int) -> Callable[[Session], None]:
 
 
 @tiny.rules("auto", "crossbow-3", "diloco", "ssgd")
-def test_at_twenty_iterations(tmp_path, rule: str):
+def test_at_twenty_iterations(tmp_path, rule):
     settings = {"rule": {**tiny.RULES[rule], "resync": 7}, "learners": 2, "net": tiny.normed}
     every = {"every": "6 iterations", "keep": 2}
     tiny.train(tmp_path / "whole", 2, checkpoint=every, **settings)

@@ -59,7 +59,7 @@ def test_a_check_and_an_evaluation_say_it(capsys):
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", ["train", "profile"])
-def test_a_benchmark_says_it(command: str, capsys):
+def test_a_benchmark_says_it(command, capsys):
     well(bench.main, command, "logistic", "--batch-size", "2", "--seconds", "0.05")
     assert capsys.readouterr().err.splitlines().count(HINT) == 1
 

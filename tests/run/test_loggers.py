@@ -36,7 +36,7 @@ WHERE = {"iteration": 5, "position": 60, "epoch": 1.0}
         ("learners", {"learners": (2,)}, {}),
     ],
 )  # fmt: skip
-def test_numbers_of_events(event: str, entries: Mapping, numbers: Mapping[str, float]):
+def test_numbers_of_events(event, entries: Mapping, numbers: Mapping[str, float]):
     assert numbers_of(event, {**WHERE, **entries}) == numbers
 
 

@@ -42,7 +42,7 @@ def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path):
 
 
 @pytest.mark.parametrize(("device", "precision"), [("numpy", "float64"), ("onednn", "float32")])
-def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path, device: str, precision: str):
+def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path, device, precision):
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
     how = {"device": device, "precision": precision, "evaluate": {"batch_size": 7, "top_k": 2}}
@@ -70,7 +70,7 @@ def test_labels_below_0_only_where_they_are_ignored():
 
 
 @pytest.mark.parametrize("name", ["mse_loss", "binary_cross_entropy_with_logits"])
-def test_a_loss_of_numbers_compares_with_rows_of_classes(tmp_path, name: str):
+def test_a_loss_of_numbers_compares_with_rows_of_classes(tmp_path, name):
     labels = tiny.images(20, seed=1)[1]
     found = tiny.train(tmp_path, loss=name, update={"lr": 0.02}, stop={"iterations": 120})
     logits, target = logits_of(found.weights), np.eye(3)[labels]
@@ -103,6 +103,6 @@ def test_nothing_but_ignored_samples(tmp_path):
         ),
     ],
 )
-def test_what_does_not_fit_the_data(tmp_path, settings: dict, message: str):
+def test_what_does_not_fit_the_data(tmp_path, settings, message):
     with refuses(message):
         tiny.job(tmp_path, **settings)

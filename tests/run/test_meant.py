@@ -55,7 +55,7 @@ def test_a_batch_is_at_most_all_samples(tmp_path):
         ),
     ],
 )
-def test_more_than_an_epoch(tmp_path, capsys, settings: dict, expected: list[str]):
+def test_more_than_an_epoch(tmp_path, capsys, settings, expected):
     tiny.train(tmp_path, **{"iterations": 1, **settings})
     assert lines(capsys) == expected
 
@@ -68,7 +68,7 @@ def test_more_than_an_epoch(tmp_path, capsys, settings: dict, expected: list[str
         (None, 2, 50, False),
     ],
 )  # fmt: skip
-def test_chance(accuracy: float | None, classes: int, count: int, chance: bool):
+def test_chance(accuracy, classes, count, chance):
     assert is_chance(Evaluation(1.0, accuracy, count, 0.0), classes) == chance
 
 
@@ -117,7 +117,7 @@ COSINE = {"lr": 0.05, "schedule": {"name": "cosine"}}
         (5, COSINE, []),
     ],
 )
-def test_a_rate_that_jumps_at_a_resume(tmp_path, capsys, epochs: int, update: dict, expected: list[str]):
+def test_a_rate_that_jumps_at_a_resume(tmp_path, capsys, epochs, update, expected):
     tiny.train(tmp_path, stop={"epochs": 5}, update=COSINE, checkpoint=EVERY)
     assert not any("rate" in line for line in lines(capsys))
     tiny.train(tmp_path, stop={"epochs": epochs}, update=update, checkpoint=EVERY, resume="auto")

@@ -79,7 +79,7 @@ def test_one_copy_of_the_weights_takes_a_row_of_them():
 
 
 @pytest.mark.parametrize(("rule", "rows"), [("sma", 3), ("ssgd", 1)])  # weights, momenta, gradients; gradients alone
-def test_a_learner_is_paid_for_when_it_comes(tmp_path, monkeypatch, rule: str, rows: int):
+def test_a_learner_is_paid_for_when_it_comes(tmp_path, monkeypatch, rule, rows):
     bound: list[Plan] = []
     bind = Plan.bind
 
@@ -135,9 +135,7 @@ ARRAY = 8 * 512  # weights, gradient, momenta, or the centre of tiny.plain in fl
         ({"learners": 2}, 2, 2 * (6 + 3)),
     ],
 )
-def test_a_control_groups_limit_is_compared_before_anything_is_taken(
-    tmp_path, monkeypatch, settings: dict, ranks: int, arrays: int
-):
+def test_a_control_groups_limit_is_compared_before_anything_is_taken(tmp_path, monkeypatch, settings, ranks, arrays):
     left = 0
     monkeypatch.setattr(memory, "memory_left", lambda: left)
     work = tiny.job(tmp_path, **settings, iterations=1)

@@ -29,7 +29,7 @@ def trained(folder: Path, **settings) -> dict:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_learners_of_one_rank_or_of_two_are_the_same(tmp_path, rule: str):
+def test_learners_of_one_rank_or_of_two_are_the_same(tmp_path, rule):
     tiny.spread(tmp_path, within=1e-9, net=deep, update=MUON, rule=rule)
 
 
@@ -39,7 +39,7 @@ def test_one_learner_takes_the_same_step_by_every_rule(tmp_path):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path, rule: str):
+def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path, rule):
     check_resumed(tmp_path, 17, net=deep, update=MUON, rule=rule, learners=2)
 
 

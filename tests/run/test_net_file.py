@@ -174,7 +174,7 @@ def test_the_function_is_named(here: Path):
     ("def net(image, label, other):\n    pass\n", ConfigError,
      "model.name: mynet.py:net takes other, the data have image, label"),
 ])  # fmt: skip
-def test_a_fault_in_the_file_is_shown_with_its_line(here: Path, text: str, kind, message: str | None):
+def test_a_fault_in_the_file_is_shown_with_its_line(here: Path, text, kind, message):
     Path("mynet.py").write_text(text)
     found = refused(kind=kind)
     assert found == message if message else found.startswith("mynet.py:3: conv1 (conv of flatten1")

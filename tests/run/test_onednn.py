@@ -54,7 +54,7 @@ def test_it_runs_in_layouts_of_its_own(tmp_path):
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
-def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path, rule: str):
+def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path, rule):
     settings = {"rule": rule, "learners": 2}
     first, again, sequential = (
         tiny.run(job(tmp_path / name, **settings, overlap=name != "sequential"), 2).weights
@@ -70,13 +70,13 @@ def test_learners_may_be_spread_over_ranks(tmp_path):
 
 
 @tiny.rules("auto", "crossbow-3", "auto-3")
-def test_a_run_goes_on_bit_for_bit(tmp_path, rule: str):
+def test_a_run_goes_on_bit_for_bit(tmp_path, rule):
     update = {"lr": 0.005, "momentum": 0.9}
     check_resumed(tmp_path, 7, 14, 22, 35, rule=rule, learners=2, update=update, **ONEDNN, net=residual)
 
 
 @pytest.mark.parametrize(("first", "then"), [("onednn", "numpy"), ("numpy", "onednn")])
-def test_the_other_device_goes_on_from_a_checkpoint(tmp_path, first: str, then: str):
+def test_the_other_device_goes_on_from_a_checkpoint(tmp_path, first, then):
     """With the same numbers to rounding: what is stored does not depend on layouts."""
     settings = {"learners": 2, "checkpoint": {"every": "10 iterations", "keep": 9}, "rule": "auto"}
     whole = tiny.run(job(tmp_path / "whole", device=first, **settings))
@@ -126,7 +126,7 @@ def small_batch(out: Path, **settings) -> tiny.Job:
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_gradients_that_are_kept_as_factors(tmp_path, rule: str, ranks: int):
+def test_gradients_that_are_kept_as_factors(tmp_path, rule, ranks):
     """As those that are not, as who clips them element by element wants them; and as NumPy's. On AVX2 or later
     oneDNN has code for the layout of weights that factors need."""
     update = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}

@@ -35,7 +35,7 @@ def test_lines(tmp_path):
 
 
 @pytest.mark.parametrize("rest", ["", '{"event": "tra', '{"event": "train"}\n' * 3])
-def test_what_came_after_the_mark_is_cut(tmp_path, rest: str):
+def test_what_came_after_the_mark_is_cut(tmp_path, rest):
     path = tmp_path / "metrics.jsonl"
     events = EventFile(path)
     events.add("a")
@@ -158,7 +158,7 @@ def test_a_full_disk(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
-def test_a_run_directory_that_is_gone(tmp_path, how: str):
+def test_a_run_directory_that_is_gone(tmp_path, how):
     folder = tmp_path / "run"
     folder.mkdir()
     events = EventFile(folder / "metrics.jsonl")
@@ -193,7 +193,7 @@ class Terminal(io.StringIO):
         (250, 1e300, "epoch 2.50"),  # stop.epochs that mean for ever
     ],
 )
-def test_how_far_a_run_is(monkeypatch, samples: int, end: float | None, expected: str):
+def test_how_far_a_run_is(monkeypatch, samples, end, expected):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     line = Line(None, 0)
@@ -207,7 +207,7 @@ def test_how_far_a_run_is(monkeypatch, samples: int, end: float | None, expected
     ("end", "expected"),
     [(1000.0, ", eta 0:00:08"), (200.0, ", eta 0:00:00"), (1e10, ", eta 1157 days, 9:46:38"), (1e300, ""), (None, "")],
 )
-def test_what_is_left_in_a_log(capsys, end: float | None, expected: str):
+def test_what_is_left_in_a_log(capsys, end, expected):
     Line(None, 0).show(250, "epoch 2.50", 100.0, end)
     assert capsys.readouterr().err == f"epoch 2.50{expected}\n"
 

@@ -163,7 +163,7 @@ class Loader:
         ({"train": [(np.ones(8), 0.5)]}, "train: a label must be an integer, got () float32; or give a loss"),
     ],
 )
-def test_what_is_refused(given: dict, message: str):
+def test_what_is_refused(given, message):
     with refuses(message, MpibowError):
         mb.fit(classes, **{"train": Pairs(), "normalise": "none", **given}, **SETTINGS)
 
@@ -196,7 +196,7 @@ def net(x):
 
 @needs_mpi
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_program_with_workers(ranks: int, tmp_path):
+def test_a_program_with_workers(ranks, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(guard="if __name__ == '__main__':"))
     assert well(mpirun(ranks, str(program), cwd=tmp_path)).stdout.strip() == "40"

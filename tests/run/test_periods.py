@@ -23,7 +23,7 @@ def work(folder: Path, rule, iterations: int = 40, **settings) -> tiny.Job:
 
 
 @pytest.mark.parametrize("rule", WAITING.values(), ids=WAITING.keys())
-def test_the_end_of_a_run_ends_its_period_on_any_number_of_ranks(tmp_path, rule: dict):
+def test_the_end_of_a_run_ends_its_period_on_any_number_of_ranks(tmp_path, rule):
     for iterations in (38, 39, 41):
         one, two, four = (
             tiny.run(work(tmp_path / f"{iterations}-{ranks}", rule, iterations, learners=4 // ranks), ranks).weights
@@ -54,7 +54,7 @@ def test_a_stop_by_an_evaluation_ends_the_period_too(tmp_path):
 
 
 @pytest.mark.parametrize("rule", [LONG, WAITING["crossbow-3"], WAITING["diloco"]], ids=["long", "lagging", "outer"])
-def test_learners_change_where_a_run_would_have_ended(tmp_path, rule: dict):
+def test_learners_change_where_a_run_would_have_ended(tmp_path, rule):
     centres = list[dict[str, Array]]()
 
     def before(session: Session) -> None:

@@ -16,7 +16,7 @@ MEGABYTE = 1 << 20
     reason="oneDNN or numba is not there: pip install -e '.[cpu]'",
 )
 @pytest.mark.parametrize("rule", ["sma", "crossbow"])
-def test_nothing_is_lost_and_memory_is_flat(tmp_path, rule: str):
+def test_nothing_is_lost_and_memory_is_flat(tmp_path, rule):
     """A learner has 1.4 MiB of weights, gradients and momenta, and there are more than a hundred changes."""
     found = json.loads(
         well(mpirun(RANKS, "-m", "tests.run.random_changes", str(tmp_path), rule)).stdout.splitlines()[-1]

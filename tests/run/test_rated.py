@@ -111,7 +111,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(data: dict[str, NamedArrays], case: str):
+def test_what_is_refused(data: dict[str, NamedArrays], case):
     write_records("data/images", zip(*tiny.images(), strict=True), classes=3)
     image = np.array([1, 2.5, 3], np.float32).reshape(FORM.shape)
     write_records("data/half", [record_of(0, 0, 1), (image, 0)], classes=1)

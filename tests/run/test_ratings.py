@@ -142,7 +142,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(here: Path, case: str):
+def test_what_is_refused(here: Path, case):
     change, error, message = REFUSED[case]
     train, test = ratings()
     arguments = {"net": net, "train": train, "test": test, **SETTINGS, **change}

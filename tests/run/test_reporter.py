@@ -39,7 +39,7 @@ def session(folder: Path, ledger: Ledger, where: Where | None = None, **settings
     ("where", "words"),
     [(Where(40, 600, 1.5, (2, 1)), "learners 2+1"), (Where(40, 600, 1.5, (3,), "fused"), "learners 3 fused")],
 )
-def test_the_progress_line_has_every_ranks_learners(tmp_path, where: Where, words: str):
+def test_the_progress_line_has_every_ranks_learners(tmp_path, where: Where, words):
     reporter = Reporter(session(tmp_path, Ledger(), where, stop={"epochs": 99, "iterations": 100}))
     reporter._progress = shown = Shown()
     reporter._shown = -math.inf  # long ago
@@ -71,7 +71,7 @@ def test_damages_are_told_once(tmp_path):
     ("wait", "busy", "expected"),
     [(0.0, 8.0, 1.0), (2.0, 8.0, 0.75), (8.0, 8.0, 0.0), (9.0, 8.0, 0.0), (0.0, 0.0, None), (0.5, 0.0, None)],
 )
-def test_what_is_hidden_of_the_all_reduces(wait: float, busy: float, expected: float | None):
+def test_what_is_hidden_of_the_all_reduces(wait, busy, expected):
     assert Waits(100.0, wait, busy).hidden() == expected
 
 
@@ -81,7 +81,7 @@ def test_what_is_hidden_since_the_last_entry():
 
 
 @tiny.rules("crossbow", "auto", "ssgd")
-def test_two_ranks_say_how_much_was_hidden(tmp_path, rule: str):
+def test_two_ranks_say_how_much_was_hidden(tmp_path, rule):
     tiny.train(tmp_path, 2, rule=rule)
     found = [event["sync_hidden"] for event in tiny.events(tmp_path / "run", "train")]
     assert len(found) == 8

@@ -121,7 +121,7 @@ def test_where_all_replicas_are_alike_a_learner_is_left_out():
 @pytest.mark.parametrize(
     ("saved", "end"), [(None, "there is no checkpoint yet"), (Path("a/b"), "the last checkpoint is a/b")]
 )
-def test_stop(saved: Path | None, end: str):
+def test_stop(saved: Path | None, end):
     rank = Rank("stop")
     rank.session.saver.last = saved
     with refuses(f"{WHAT}; lower update.lr (now 0.05), or set on_nan=reset; {end}", DivergedError):

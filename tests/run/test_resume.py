@@ -106,7 +106,7 @@ def until_signal(work: tiny.Job, iteration: int) -> list[Trained]:
 
 
 @pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
-def test_resume_from_any_checkpoint(tmp_path, rule: dict):
+def test_resume_from_any_checkpoint(tmp_path, rule):
     """The arrays of all later checkpoints are the same bytes, and metrics.jsonl tells the same, once."""
     settings = {
         "rule": {**rule, "resync": 8},
@@ -148,7 +148,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_resume_with_any_option(tmp_path, option: str):
+def test_resume_with_any_option(tmp_path, option):
     """Averaging starts again before iteration 15 and 19, where epochs end."""
     check_resumed(tmp_path, 10, 15, 18, 19, 20, ranks=2, **{"net": tiny.normed, "learners": 2, **OPTIONS[option]})
 
@@ -174,7 +174,7 @@ def test_one_learner_alone(tmp_path):
 
 
 @pytest.mark.parametrize("iteration", [0, 3, 8, 9, 17, 18, 30])
-def test_a_signal_and_resume_is_the_whole_run(tmp_path, iteration: int):
+def test_a_signal_and_resume_is_the_whole_run(tmp_path, iteration):
     """Told at iteration 3, 8 or 17, the ranks stop where an epoch ends: its evaluation is not lost."""
     settings = {"learners": 2, "rule": {"name": "sma", "resync": 8}, "evaluate": {"every": 1}}
     whole = tiny.train(tmp_path / "whole", 2, **settings)
@@ -198,7 +198,7 @@ def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path):
 
 
 @tiny.rules("auto", "crossbow-3", "slowmo", "ssgd")
-def test_resume_around_a_change_of_learners(tmp_path, rule: str):
+def test_resume_around_a_change_of_learners(tmp_path, rule):
     """Before it begins, at 13 and 23, where it begins, and after: a checkpoint holds what was announced."""
     cuts, announce = (10, 11, 12, 13, 14, 22, 23, 24), tiny.announcing({10: (3, 1), 20: (1, 2)})
     check_resumed(tmp_path, *cuts, ranks=2, before=announce, rule=rule, learners=2, net=tiny.normed)
@@ -219,7 +219,7 @@ def test_learners_on_one_copy_of_the_weights(tmp_path):
 
 
 @tiny.rules("auto", "crossbow", "ssgd")
-def test_other_learners_restart_from_the_centre(tmp_path, rule: str, capsys):
+def test_other_learners_restart_from_the_centre(tmp_path, rule, capsys):
     settings = {"rule": rule, "checkpoint": EVERY, "iterations": 20}
     before = tiny.train(tmp_path, 2, learners=2, **settings)
     capsys.readouterr()
@@ -333,9 +333,7 @@ FILES = ("centre.safetensors", "common.safetensors", "rank-0.safetensors", "rank
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("harm", ["flip", "cut", "grow", "empty", "remove"])
-def test_a_damaged_file_is_named_and_the_checkpoint_before_it_taken(
-    tmp_path, two_points: Path, file: str, harm: str, capsys
-):
+def test_a_damaged_file_is_named_and_the_checkpoint_before_it_taken(tmp_path, two_points: Path, file, harm, capsys):
     folder = copy(two_points, tmp_path / "damaged")
     path = point(folder, 40) / file
     data = path.read_bytes()
@@ -404,7 +402,7 @@ def test_another_version_of_the_format(tmp_path, two_points: Path):
     ],
     ids=["seed", "precision", "model", "data"],
 )
-def test_the_checkpoint_of_another_run(tmp_path, two_points: Path, change: dict, why: str):
+def test_the_checkpoint_of_another_run(tmp_path, two_points: Path, change, why):
     folder = copy(two_points, tmp_path / "other")
     remedy = "resume with the same config, or start anew without --resume"
     with tiny.unchanged(folder), refuses(f"{point(folder, 40)}: was made with {why}; {remedy}", CheckpointError):

@@ -61,7 +61,7 @@ def states(job: tiny.Job, ranks: int, resume: Path | None = None, declared: set[
 
 
 @pytest.mark.parametrize("kind", SHOWN)
-def test_all_that_a_rule_declares_is_saved_and_comes_back(tmp_path, kind: str):
+def test_all_that_a_rule_declares_is_saved_and_comes_back(tmp_path, kind):
     declared, arrays, changed = set[str](), set[str](), set[str]()
     for number, (rule, ranks) in enumerate(SHOWN[kind]):
         whole = tmp_path / str(number)
@@ -94,7 +94,7 @@ def test_an_array_that_its_rule_does_not_declare_stops_the_save(tmp_path, monkey
 @pytest.mark.parametrize(
     ("name", "shared"), [("mean", True), ("previous", True), ("pending", False), ("squares", False)]
 )
-def test_a_checkpoint_that_lacks_an_array_is_refused(tmp_path, name: str, shared: bool):
+def test_a_checkpoint_that_lacks_an_array_is_refused(tmp_path, name, shared):
     """One that the rule always has, or one of two that come together."""
     states(work(tmp_path, CROSSBOW), 1)
     path = next(path for path in map(partial(point, tmp_path), CUTS) if "pending" in load_file(path / OWN))

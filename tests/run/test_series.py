@@ -76,7 +76,7 @@ def test_learners_by_rank():
         ([2, 1, 1, 1, 2, 3], ["ranks 0, 4", "ranks 1 to 3", "rank 5"]),
     ],
 )
-def test_ranks_that_are_alike_are_one_curve(counts: list[int], names: list[str]):
+def test_ranks_that_are_alike_are_one_curve(counts, names):
     run = run_of(event("start", 0, learners=counts), event("train", 10, elapsed=1.0, learners=counts))
     assert list(points(run, "learners")) == names
 
@@ -113,12 +113,12 @@ def test_what_is_hidden():
     assert points(RUN, "hidden") == {}  # an older run
 
 
-def test_older_runs_tell_their_seconds_by_their_images_per_second():
+def test_the_seconds_of_events_that_have_none_lie_between_those_that_are_known():
     run = run_of(
         event("start", 0),
-        event("train", 40, images_per_second=10.0, loss=1.0),
+        event("train", 40, elapsed=4.0, loss=1.0),
         event("evaluate", 60, loss=2.0),
-        event("train", 80, images_per_second=8.0, loss=1.0),
+        event("train", 80, elapsed=10.0, loss=1.0),
         event("evaluate", 90, loss=1.5),
         event("evaluate", 95, loss=1.0),
         samples=90,
@@ -170,13 +170,13 @@ def test_smoothing_by_hand():
 
 
 @pytest.mark.parametrize(("entries", "smooth"), [(99, 1), (100, 2), (500, 10)])
-def test_a_fiftieth_is_smoothed_unless_told(entries: int, smooth: int):
+def test_a_fiftieth_is_smoothed_unless_told(entries, smooth):
     run = run_of(*(event("train", i, loss=float(i % 7)) for i in range(entries)))
     assert curves(run, "loss", "samples") == curves(run, "loss", "samples", smooth)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.integers(1, 20))
-def test_smoothed_values_lie_between_the_values(values: list[float], n: int):
+def test_smoothed_values_lie_between_the_values(values, n):
     found = smoothed(values, n)
     assert len(found) == len(values)
     assert all(min(values) - 1e-6 <= value <= max(values) + 1e-6 for value in found)
@@ -212,7 +212,7 @@ def test_a_line_that_is_still_being_written():
         b'{"event": "train", "position": 1, "loss": "nan"}',
     ],
 )
-def test_a_line_that_is_no_event(line: bytes):
+def test_a_line_that_is_no_event(line):
     with refuses("runs/a/metrics.jsonl: line 3 is not an event of a run; remove it to draw the others", RecordError):
         parse(LINES + line + b"\n" + LINES, Path("runs/a/metrics.jsonl"))
 
@@ -225,7 +225,7 @@ def test_no_run(tmp_path):
 
 
 @pytest.mark.parametrize("summary", [None, "", "{", "[]", '{"samples": 3}'])
-def test_a_summary_that_is_not_there_or_not_whole(tmp_path, summary: str | None):
+def test_a_summary_that_is_not_there_or_not_whole(tmp_path, summary):
     (tmp_path / "metrics.jsonl").write_bytes(LINES)
     if summary is not None:
         (tmp_path / "summary.json").write_text(summary)

@@ -284,7 +284,7 @@ def test_one_process(tmp_path, number: signal.Signals):
         (signal.SIGINT, 1),
     ],  # SIGUSR1 comes to all, below
 )
-def test_any_rank(tmp_path, number: signal.Signals, rank: int):
+def test_any_rank(tmp_path, number: signal.Signals, rank):
     with training(tmp_path, RANKS) as child:
         os.kill(pids(child, RANKS)[rank], number)
         check_end(tmp_path, *ended(child), number.name, f" on rank {rank}")
@@ -325,7 +325,7 @@ def go_on(child: subprocess.Popen[str], pid: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, EXIT_INTERRUPTED)])
-def test_a_second_one_ends_one_process_at_once(tmp_path, number: signal.Signals, expected: int):
+def test_a_second_one_ends_one_process_at_once(tmp_path, number: signal.Signals, expected):
     with training(tmp_path, 1, **SILENT) as child:
         os.kill(child.pid, number)
         go_on(child, child.pid)

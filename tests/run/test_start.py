@@ -57,7 +57,7 @@ def test_a_checkpoint_is_continued(trained: tuple[Source, dict]):
     ({"rule": {"name": "ssgd"}}, ["the rule was different"]),
     ({"learners": 1, "rule": {"name": "sma", "outer": {"gain": 2.0}}}, ["learners were 2", "the rule was different"]),
 ])  # fmt: skip
-def test_of_another_run_the_centre_is_taken(trained: tuple[Source, dict], settings: dict, changed: list[str]):
+def test_of_another_run_the_centre_is_taken(trained: tuple[Source, dict], settings, changed):
     """And what the ranks owe each other: the evaluation of that centre."""
     source, _ = trained
     assert source.header is not None
@@ -78,7 +78,7 @@ def test_another_batch_size_goes_on_alike(trained: tuple[Source, dict]):
 @pytest.mark.parametrize(
     ("iteration", "learners"), [(0, ((1,), "streams")), (4, ((1,), "streams")), (5, ((2,), "fused"))]
 )
-def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners):
+def test_a_change_that_was_due_has_not_come_yet(iteration, learners):
     """A checkpoint made right before a change has the learners of before; who begins anew has those of after."""
     timeline = Timeline(3, (Change(0, 0, (1,), "streams"), Change(4, 12, (2,), "fused")))
     header = SimpleNamespace(counts=learners[0])
@@ -102,5 +102,5 @@ def test_every_checkpoint_says_what_lasts(trained: tuple[Source, dict]):
 @pytest.mark.parametrize(
     ("learners", "ranks", "counts"), [("auto", 3, (1, 1, 1)), (2, 3, (2, 2, 2)), ([1, 4], 2, (1, 4))]
 )
-def test_learners_that_a_new_run_begins_with(tmp_path, learners, ranks: int, counts: tuple[int, ...]):
+def test_learners_that_a_new_run_begins_with(tmp_path, learners, ranks, counts):
     assert first_timeline(tiny.job(tmp_path, learners=learners).config, ranks) == fixed(3, counts)

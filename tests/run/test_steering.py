@@ -16,7 +16,7 @@ def update(**schedule) -> dict:
 
 
 @pytest.mark.parametrize("metric", ["training_loss", "loss", "accuracy"])
-def test_the_rate_follows_the_metric_and_no_test_data(tmp_path, metric: str):
+def test_the_rate_follows_the_metric_and_no_test_data(tmp_path, metric):
     settings = {"update": update(metric=metric), "stop": EPOCHS, "validation": 0.3, "log": {"every": 1}}
     with_test = tiny.train(tmp_path / "a", **settings)
     without = tiny.train(tmp_path / "b", test=None, **settings)
@@ -52,7 +52,7 @@ def test_test_evaluations_change_nothing_where_they_choose(tmp_path):
 
 @pytest.mark.parametrize("metric", ["training_loss", "loss"])
 @pytest.mark.parametrize("at", [19, 38, 45])  # an epoch is 57 / (3 * 2) = 9.5 iterations
-def test_resumed_it_goes_on_alike(tmp_path, metric: str, at: int):
+def test_resumed_it_goes_on_alike(tmp_path, metric, at):
     settings = {
         "update": update(metric=metric), "stop": {"epochs": None, "iterations": 80, "metric": metric, "patience": 50},
         "validation": 0.3, "learners": 2, "checkpoint": {"every": f"{at} iterations"}, "log": {"every": 1},
@@ -116,7 +116,7 @@ def test_a_limit_beside_a_target_ends_the_run(tmp_path):
          "stop.metric=training_loss"),
     ],
 )  # fmt: skip
-def test_data_that_are_not_there(tmp_path, settings: dict, message: str):
+def test_data_that_are_not_there(tmp_path, settings, message):
     with refuses(message):
         tiny.job(tmp_path, **settings)
 

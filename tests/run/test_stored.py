@@ -44,7 +44,7 @@ def starting(out: Path, weights: StartingWeights | None, **settings) -> Job:
 
 
 @pytest.mark.parametrize("rule", tiny.RULES)
-def test_every_rule_starts_from_them_and_keeps_what_is_frozen(rule: str, tmp_path):
+def test_every_rule_starts_from_them_and_keeps_what_is_frozen(rule, tmp_path):
     """Statistics of frozen batch norms too; the head is new, and trained."""
     arrays, settings = trained(), dict(tiny.RULES[rule])
     arrays["dense2.weight"] += 10.0
@@ -66,7 +66,7 @@ def test_every_rule_starts_from_them_and_keeps_what_is_frozen(rule: str, tmp_pat
 
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("kind", ["run", "checkpoint", "saved", "bare", "arrays", "half"])
-def test_from_wherever_they_are(kind: str, ranks: int, tmp_path):
+def test_from_wherever_they_are(kind, ranks, tmp_path):
     first = tiny.job(tmp_path / "first", net=tiny.normed, checkpoint={"every": "40 iterations"}, precision="float32")
     arrays = tiny.run(first).weights
     run = tmp_path / "first/run"

@@ -100,7 +100,7 @@ def test_a_loss_of_ones_own_of_all_outputs(here: Path):
         (regression, lambda output, target: mb.reshape(output, (-1, 1)), ShapeError, "one loss a sample"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(here: Path, net, loss, error, said: str):
+def test_what_does_not_fit_is_refused_by_name(here: Path, net, loss, error, said):
     x, y = table(20)
     with pytest.raises(error, match=said):
         mb.fit(net, {"features": x, "target": y}, loss=loss, **SETTINGS)
@@ -167,7 +167,7 @@ def test_class_weights_are_those_of_pytorch_s_mean(here: Path):
         ({"prediction": {"name": "mse_loss", "delta": 1}}, "loss.prediction.delta: is not a setting of mse_loss"),
     ],
 )  # fmt: skip
-def test_a_loss_that_is_none_is_refused(here: Path, loss, said: str):
+def test_a_loss_that_is_none_is_refused(here: Path, loss, said):
     x, y = table(40)
     with refuses(said):
         mb.fit(regression, ({"features": x}, {"prediction": y}), loss=loss, **SETTINGS)

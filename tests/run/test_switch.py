@@ -42,7 +42,7 @@ def test_a_resumed_run_switches_where_the_whole_one_does(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [9, 11])
-def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp_path, cut: int):
+def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp_path, cut):
     """To S-SGD, on one rank; before it, replicas are apart."""
     settings, one = {"rule": {"name": "crossbow", "then": {"epoch": 1}}, **SETTINGS}, set[bool]()
     whole = tiny.watch(tmp_path / "whole", before=saving(9, 11), **settings)

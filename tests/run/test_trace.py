@@ -130,7 +130,7 @@ def test_clocks_of_other_nodes():
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
-def test_a_trace_changes_no_bit(tmp_path, rule: str):
+def test_a_trace_changes_no_bit(tmp_path, rule):
     def work(name: str) -> tiny.Job:
         return tiny.job(tmp_path / name, net=tiny.normed, rule=rule, learners=2, precision="float32")
 
@@ -213,7 +213,7 @@ def test_a_window_is_counted_from_where_a_run_is_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("window", ["30:40", "30:41", "30:500"])
-def test_a_run_that_ends_in_the_window(tmp_path, window: str):
+def test_a_run_that_ends_in_the_window(tmp_path, window):
     path = tmp_path / "run.json"
     traced(tiny.job(tmp_path), path, window, ranks=1)
     assert names(spans(path)[0, "iterations"]) == {f"iteration {i}": 1 for i in range(30, 40)}
@@ -236,7 +236,7 @@ def test_where_it_cannot_be_written(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "3", "5:5", "6:5", "-1:4", "1:2:3", "a:b", f"7:{LIMIT + 8}"])
-def test_windows_that_are_none(text: str):
+def test_windows_that_are_none(text):
     with refuses(f"--timeline-iterations: must be FROM:TO, 1 to 100,000 iterations, as 20:220, got '{text}'"):
         open_trace(Path("run.json"), text)
 
@@ -249,7 +249,7 @@ def test_options():
 
 
 @pytest.mark.parametrize("name", [".", "none/run.json"])
-def test_a_path_that_cannot_be_a_file(tmp_path, name: str):
+def test_a_path_that_cannot_be_a_file(tmp_path, name):
     check_path(tmp_path / "run.json")
     with refuses(f"--timeline: must be a file in a folder that can be written, as run.json, got {tmp_path / name}"):
         check_path(tmp_path / name)

@@ -152,12 +152,12 @@ def test_what_has_no_memory_is_not_tried_again():
     ("free", "learner", "most", "room"),
     [(1000, 100, 64, 8), (999, 100, 64, 7), (100, 100, 64, 1), (0, 100, 64, 1), (10**6, 100, 64, 64)],
 )
-def test_room(free: int, learner: int, most: int, room: int):
+def test_room(free, learner, most, room):
     assert room_for(free, learner, most) == room
 
 
 @pytest.mark.parametrize(("lockable", "locked", "room"), [(0, 0, 8), (500, 50, 8), (500, 100, 4), (0, 1, 1)])
-def test_room_of_a_gpu_is_page_locked_memory_too(lockable: int, locked: int, room: int):
+def test_room_of_a_gpu_is_page_locked_memory_too(lockable, locked, room):
     assert room_for(1000, 100, 64, lockable, locked) == room
 
 
@@ -178,7 +178,7 @@ def opened(known, given: Counts, rooms: Counts | None, compares: bool = False) -
     ({"compared": True}, None, True, (1, 2), False),
     ({}, (8, 8), True, (1, 1), True),
 ])  # fmt: skip
-def test_what_decides_on_learners(known, rooms: Counts | None, compares: bool, given: Counts, compared: bool):
+def test_what_decides_on_learners(known, rooms: Counts | None, compares, given: Counts, compared):
     tuning = opened(known, given, rooms, compares)
     assert (tuning.decision is None) == (rooms is None)
     assert tuning.compares == compared
@@ -349,7 +349,7 @@ def test_out_of_memory_on_one_rank(tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_memory_that_runs_short_meanwhile_is_asked_for(tmp_path, ranks: int):
+def test_memory_that_runs_short_meanwhile_is_asked_for(tmp_path, ranks):
     """There was room for many when the run began; it has gone when a fourth learner is decided on."""
     asked, learner = list[int](), set[int]()
 
@@ -385,7 +385,7 @@ def test_given_learners_without_memory_are_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(("alpha", "most"), [(0.6, 2), (0.9, 1)])
-def test_a_fixed_alpha_limits_the_learners(tmp_path, alpha: float, most: int):
+def test_a_fixed_alpha_limits_the_learners(tmp_path, alpha, most):
     rule = {"name": "crossbow", "momentum": 0, "alpha": alpha}
     tiny.replay(auto(tmp_path, 250, rule=rule), parts=on(peak(7, SECONDS)))
     assert tiny.summary(tmp_path)["learners"] == [most]
@@ -407,7 +407,7 @@ def test_what_tuner_most_allows(tmp_path):
          "(2 ranks are)"]),
     (4, []),
 ])  # fmt: skip
-def test_the_log_says_where_binding_sets_the_limit(tmp_path, monkeypatch, allowed: int, said: list[str]):
+def test_the_log_says_where_binding_sets_the_limit(tmp_path, monkeypatch, allowed, said):
     monkeypatch.setattr(binding, "allowed_cores", lambda: allowed)
     monkeypatch.setattr(binding, "machine_cores", lambda: 2 if allowed == 1 else 16)
     monkeypatch.setattr(binding, "find_launcher", lambda _: None)
@@ -421,7 +421,7 @@ def test_the_log_says_where_binding_sets_the_limit(tmp_path, monkeypatch, allowe
 
 
 @pytest.mark.parametrize("cut", [10, 50, 59, 150])
-def test_resumed_in_the_middle_of_tuning(tuned: Tuned, tmp_path, cut: int):
+def test_resumed_in_the_middle_of_tuning(tuned: Tuned, tmp_path, cut):
     """What was measured comes back; the window under way begins again."""
     work = auto(tmp_path, checkpoint=tiny.keeping(10))
     tiny.killed(work, cut, on(TWO))
@@ -527,7 +527,7 @@ def test_replay_of_a_run_that_looked_again(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [50, 59, 100])
-def test_replay_of_a_run_that_was_resumed_half_way(tmp_path, cut: int):
+def test_replay_of_a_run_that_was_resumed_half_way(tmp_path, cut):
     settings = {"checkpoint": tiny.keeping(10), "net": tiny.normed}
     work = auto(tmp_path / "first", **settings)
     tiny.killed(work, cut, on(TWO))
@@ -619,7 +619,7 @@ def test_what_cannot_be_replayed(tmp_path):
 
 
 @pytest.mark.parametrize("other", [{"learners": 1}, {"learners": 3}, {"rule": {"name": "ssgd"}}])
-def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path, other: dict):
+def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path, other):
     """Though it may have had as many learners before and after."""
     tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 69, on(TWO))
     tiny.train(tmp_path, 1, resume="auto", **{"learners": "auto", "iterations": 70, **other})
@@ -650,7 +650,7 @@ def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path):
         ({"assignment": "first_come"}, "different assignment, assignment: first_come"),
     ],
 )
-def test_a_replay_with_other_settings_is_told(tmp_path, settings: dict, said: str | None):
+def test_a_replay_with_other_settings_is_told(tmp_path, settings, said):
     tiny.train(tmp_path / "first", learners=2)
     run = tmp_path / "first/run"
     tiny.train(tmp_path, learners=f"replay({run})", **settings)
@@ -700,7 +700,7 @@ def test_a_replay_without_the_settings_of_then_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(("assignment", "taken"), [("first_come", [1, 0]), ("fixed", [0, 1])])
-def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path, assignment: str, taken: list[int]):
+def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path, assignment, taken):
     """Learner 1 begins before learner 0; `taken` are the batches' numbers of learners 0 and 1."""
     found: dict[int, bytes] = {}
 
@@ -723,7 +723,7 @@ def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path, assignment:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_first_come_takes_every_slot_once(tmp_path, monkeypatch, ranks: int):
+def test_first_come_takes_every_slot_once(tmp_path, monkeypatch, ranks):
     """With learners that differ, too, no slot is left or taken twice, and the net is learnt."""
     taken: list[bytes] = []
     from mpibow.learn.learners import Learner

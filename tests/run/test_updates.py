@@ -45,7 +45,7 @@ def hidden(image: Tensor) -> Tensor:
 
 
 @every
-def test_a_run_that_is_resumed_is_the_same_run(tmp_path, update: dict):
+def test_a_run_that_is_resumed_is_the_same_run(tmp_path, update):
     """All states, and what its scalars count: two ranks' learners, of which some have come later."""
 
     def change(session: Session) -> None:
@@ -58,7 +58,7 @@ def test_a_run_that_is_resumed_is_the_same_run(tmp_path, update: dict):
 
 @every
 @tiny.rules("auto", "ssgd")
-def test_four_learners_are_the_same_on_two_ranks(tmp_path, rule: str, update: dict):
+def test_four_learners_are_the_same_on_two_ranks(tmp_path, rule, update):
     tiny.spread(tmp_path, within=1e-9, rule=rule, update=update, iterations=16)
 
 
@@ -84,7 +84,7 @@ def test_a_learner_counts_its_own_updates(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_every_replica_of_ssgd_counts_alike(tmp_path, name: str):
+def test_every_replica_of_ssgd_counts_alike(tmp_path, name):
     """And what its states have seen are the samples of the run, by which a half-life goes."""
     rule = {"name": "ssgd"}
     update = {"name": name, "half_life": [None, 100]}
@@ -122,7 +122,7 @@ def test_sgd_counts_nothing(tmp_path):
 
 
 @every
-def test_states_are_called_as_no_other_array(tmp_path, update: dict):
+def test_states_are_called_as_no_other_array(tmp_path, update):
     states = tiny.job(tmp_path, update=update).config.update.states
     assert len(set(states)) == len(states)
     assert not TAKEN & set(states)
@@ -139,7 +139,7 @@ MUON = {"name": "muon", "largest_share": 1000}
         (MUON, {**MUON, "fallback": {"name": "lion"}}, "matrix_momenta, exp_avg of muon", []),
     ],
 )
-def test_another_optimisers_states_begin_at_0(tmp_path, capsys, before: dict, later: dict, states, updates):
+def test_another_optimisers_states_begin_at_0(tmp_path, capsys, before, later, states, updates):
     """Also of one that counts updates where it did not."""
     settings = {"checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}, "net": hidden}
     tiny.train(tmp_path, update=before, iterations=16, **settings)

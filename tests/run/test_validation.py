@@ -45,7 +45,7 @@ def loss_of(work: Job, weights: Mapping[str, Array]) -> float:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_validation_data_choose_and_test_data_are_evaluated_at_the_end(ranks: int, tmp_path):
+def test_validation_data_choose_and_test_data_are_evaluated_at_the_end(ranks, tmp_path):
     work = tiny.job(tmp_path, validation=FRACTION, **LEARNT)
     assert (work.train.count, work.validation and work.validation.count) == (46, 11)
     found = tiny.run(work, ranks).summary
@@ -101,7 +101,7 @@ def test_a_best_checkpoint_that_is_gone_is_said(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("hopeless", ["validation", "test"])
-def test_stop_accuracy_goes_by_validation_data(hopeless: str, tmp_path):
+def test_stop_accuracy_goes_by_validation_data(hopeless, tmp_path):
     sets = {"validation": ArrayData(*tiny.images(30, seed=4), classes=3), "test": tiny.TEST}
     work = tiny.job(tmp_path, **{**sets, hopeless: NONSENSE}, **{**LEARNT, "stop": {"epochs": 20, "accuracy": 0.9}})
     found = tiny.run(work).summary

@@ -71,7 +71,7 @@ DOUBLE = lambda output, target: 2.0 * mb.cross_entropy(output, target)  # noqa: 
     ids=["classifier", "class_weight", "loss.weight", "ignored", "counted", "twice", "numbers"],
 )
 def test_a_step_goes_down_the_weighted_mean(
-    target: Array, given: dict, each: Callable[..., tuple[Array, Array]], sums: Array, counts: Array
+    target: Array, given, each: Callable[..., tuple[Array, Array]], sums: Array, counts: Array
 ):
     """sum(sums * loss) / sum(counts), as PyTorch's losses have it by hand, and its gradient."""
     found = mb.fit(
@@ -105,7 +105,7 @@ def of_tiny(out: Path, rule: str = "sma", **settings):
 
 
 @tiny.rules("sma", "ssgd")
-def test_ranks_and_learners_are_alike(here: Path, rule: str):
+def test_ranks_and_learners_are_alike(here: Path, rule):
     one, two = (
         tiny.run(of_tiny(here / str(ranks), rule, learners=4 // ranks, validation=0.2), ranks) for ranks in (1, 2)
     )
@@ -131,14 +131,14 @@ def test_fit_resumes_with_the_same_weights(here: Path):
         (WEIGHT, WEIGHT + 1, "was made with sample_weight, this run is with others; pass the same sample_weight"),
     ],
 )
-def test_a_resume_with_other_weights_is_refused(before: Array | None, now: Array | None, told: str):
+def test_a_resume_with_other_weights_is_refused(before: Array | None, now: Array | None, told):
     run = mb.fit(net, (X, LABELS), sample_weight=before, **{**FEW, "stop": {"epochs": 1}}).summary.run
     with tiny.unchanged(Path(run)), pytest.raises(CheckpointError, match=told):
         mb.fit(net, (X, LABELS), sample_weight=now, **FEW, resume=run)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_items_are_weighed_as_arrays_are(workers: int):
+def test_items_are_weighed_as_arrays_are(workers):
     pairs, weight = Pairs(), np.arange(40) % 5
     x, y = pairs.columns()
     given = {"normalise": "none", "sample_weight": weight, **FEW}
@@ -174,7 +174,7 @@ TWO = {"loss": {"number": mb.mse_loss, "kind": mb.cross_entropy}, "loss_weights"
     ],
     ids=["classifier", "own losses", "two outputs"],
 )
-def test_a_sample_of_weight_2_is_there_twice(form, data, given: dict, device: str, precision: str):
+def test_a_sample_of_weight_2_is_there_twice(form, data, given, device, precision):
     """With the whole set in a batch; and one of weight 0 is not there."""
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
@@ -287,7 +287,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSED)
-def test_what_does_not_fit_is_refused(here: Path, given: dict, said: str):
+def test_what_does_not_fit_is_refused(here: Path, given, said):
     with refuses(said, MpibowError):
         mb.fit(net, (X, LABELS), **given, **FEW)
     assert not (here / "runs").exists()

@@ -32,7 +32,7 @@ def test_a_result_comes_back(kept: SweepFolder):
 
 
 @pytest.mark.parametrize("stage", ["ended", "begun"])
-def test_other_settings_are_refused(kept: SweepFolder, stage: str):
+def test_other_settings_are_refused(kept: SweepFolder, stage):
     if stage == "ended":
         kept.save("a", CellResult({}, plain(config()), None))
     kept.prepare("a", config())
@@ -68,7 +68,7 @@ def test_ranks_stay_the_same(kept: SweepFolder):
         ('{"x": 1}', "is not a file of a cell; "),
     ],
 )
-def test_damaged_files(kept: SweepFolder, content: str, message: str):
+def test_damaged_files(kept: SweepFolder, content, message):
     path = kept.cell("a")
     path.write_text(content)
     with refuses(f"{path}: {message}delete it to run the cell again", RecordError):

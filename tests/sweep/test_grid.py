@@ -28,7 +28,7 @@ def values(word: str) -> list[object]:
         ("a=1,1.0,true", [1, 1.0, True]),  # which Python takes for equal
     ],
 )
-def test_values(word: str, expected: list[object]):
+def test_values(word, expected):
     assert values(word) == expected
 
 
@@ -49,7 +49,7 @@ def test_values(word: str, expected: list[object]):
         (["a=}{"], "'a=}{': line 1, column 1: expected the node content, but found '}'"),
     ],
 )
-def test_errors(words: list[str], message: str):
+def test_errors(words, message):
     with refuses(message):
         cells(words)
 

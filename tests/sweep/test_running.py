@@ -29,7 +29,7 @@ def test_a_run_saves_at_a_signal_to_its_sweep(number: signal.Signals):
 @pytest.mark.parametrize(
     ("second", "then", "code"), [("TERM", WAITS, 128 + signal.SIGKILL), ("USR1", "exit 75", EXIT_REQUEUE)]
 )
-def test_a_second_one_kills_the_run_if_it_is_urgent(second: str, then: str, code: int):
+def test_a_second_one_kills_the_run_if_it_is_urgent(second, then, code):
     """Batch systems may send the early signal twice."""
     saving = "trap 'saving=1' USR1; kill -USR1 $PPID; until [ $saving ]; do sleep 0.05; done; sleep 0.3; "
     run = saving + SENDS.format(second) + then

@@ -29,12 +29,12 @@ def made(*results: CellResult, keys: tuple[str, ...] = ()) -> list[str]:
     ("freedom", "expected"),
     [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (8, 2.306), (9, 2.262), (30, 2.042), (120, 1.980)],
 )
-def test_students_t(freedom: int, expected: float):
+def test_students_t(freedom, expected):
     assert students(freedom, 0.95) == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize("t", [0.1, 1.0, 3.0])
-def test_its_distribution_in_closed_form(t: float):
+def test_its_distribution_in_closed_form(t):
     assert inside(t, 1) == pytest.approx(2 / math.pi * math.atan(t), rel=1e-12)  # Cauchy's
     assert inside(t, 2) == pytest.approx(t / math.sqrt(2 + t * t), rel=1e-12)
     assert inside(t, 400) == pytest.approx(math.erf(t / math.sqrt(2)), abs=1e-3)

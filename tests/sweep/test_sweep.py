@@ -152,7 +152,7 @@ def test_ranks(folder: Path):
 )  # fmt: skip
 def test_errors_come_before_the_first_run(
     folder: Path, monkeypatch, capsys,
-    arguments: list[str], code: int, message: str,
+    arguments, code, message,
 ):  # fmt: skip
     monkeypatch.chdir(folder)
     with tiny.unchanged(folder):

@@ -15,7 +15,7 @@ def by_norms(rows: Array, mean: Array) -> list[float]:
 
 @pytest.mark.parametrize("size", [1, PIECE - 1, PIECE, 2 * PIECE + 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_distances(size: int, dtype: str):
+def test_distances(size, dtype):
     rows = np.random.default_rng(size).normal(1.0, 0.3, (3, size)).astype(dtype)
     mean = rows[:2].mean(axis=0)
     tolerance = 1e-5 if dtype == "float32" else 1e-12  # of sums of 65,536 squares
@@ -32,7 +32,7 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("crossbow", 1), ("auto", 2), ("ssgd", 2)])
-def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tmp_path):
+def test_entries_have_the_distance_of_rank_0s_replicas(rule, ranks, tmp_path):
     expected = dict[int, list[float]]()
 
     def look(session: Session) -> None:

@@ -51,7 +51,7 @@ def exchanges(*times: float) -> tuple[Exchanges, Clock]:
         ([], 0.020),
     ],
 )
-def test_learners_stand_still_from_their_last_gradient_to_the_end(gradients: list[float], still: float):
+def test_learners_stand_still_from_their_last_gradient_to_the_end(gradients, still):
     """An exchange from 100 to 120 ms."""
     made, _ = exchanges(100.0, 120.0)
     made.begin()

@@ -36,7 +36,7 @@ POINTS = {
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "post_local_sgd"])
-def test_what_a_name_stands_for(name: str) -> None:
+def test_what_a_name_stands_for(name) -> None:
     assert Family(name=name).of(4) == POINTS[name]
 
 
@@ -110,7 +110,7 @@ def test_the_same_rule_for_any_number_of_learners() -> None:
         ),
     ],
 )
-def test_what_does_not_go_together(settings: dict[str, Any], message: str) -> None:
+def test_what_does_not_go_together(settings: dict[str, Any], message) -> None:
     with refuses(message):
         Family(**settings)
 
@@ -147,7 +147,7 @@ def test_a_fixed_alpha_bounds_the_learners_of_both_rules() -> None:
         ({"rule": {"name": "crossbow", "then": {"epoch": 2}}}, "rule.then"),
     ],
 )
-def test_a_gpu_is_refused(tmp_path: Path, settings: dict[str, Any], named: str) -> None:
+def test_a_gpu_is_refused(tmp_path: Path, settings: dict[str, Any], named) -> None:
     with refuses(f"device cuda: {named} computes on CPUs only; set device to auto"):
         tiny.run(tiny.job(tmp_path, **settings, device="cuda", precision="float32"))
 
@@ -175,9 +175,7 @@ def points(draw: st.DrawFn) -> Family:
     points(), st.lists(st.integers(1, 3), min_size=1, max_size=3), st.sets(st.integers(1, 29), max_size=3),
     st.sampled_from(["plain", "momentum"]), st.lists(st.sampled_from([0.02, 0.05]), min_size=30, max_size=30),
 )  # fmt: skip
-def test_any_point_is_the_oracles(
-    settings: Family, counts: list[int], restarts: set[int], local: str, rates: list[float]
-) -> None:
+def test_any_point_is_the_oracles(settings: Family, counts, restarts, local, rates) -> None:
     """In float64, over random learners, alphas, momenta, periods, rates and restarts."""
     compare(settings, LOCALS[local], tuple(counts), rates=rates, restarts=restarts)
 
@@ -192,7 +190,7 @@ def test_any_point_is_the_oracles(
         Family(name="local_sgd", period=5),
     ],
 )
-def test_on_a_quadratic_replicas_have_the_mean_of_ssgd(settings: Family, local: str) -> None:
+def test_on_a_quadratic_replicas_have_the_mean_of_ssgd(settings: Family, local) -> None:
     """Their steps are linear, so the mean does not depend on how far they are apart: seen where a period ends."""
     curvature, step = np.linspace(0.1, 2.0, SIZE), ball_step(0.05, 0.9 * (local == "momentum"), False, 0.0, SIZE)
     ours, one_step = (Cluster(each, (1, 2), start_at()) for each in (settings, Family(name="ssgd")))

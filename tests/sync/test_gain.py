@@ -33,7 +33,7 @@ def certain(averages: Averages) -> Averages:
         (1000, 2.0, 1.0, 1.0 / (1.0 / 999 + 998 / 999) * (1000 / 999 + 998 / 999)),
     ],
 )
-def test_by_hand(k: int, n1: float, n2: float, gain: float):
+def test_by_hand(k, n1, n2, gain):
     assert noise_gain(known(n1, n2), k) == pytest.approx(gain, rel=1e-12)
 
 
@@ -46,14 +46,14 @@ def test_the_gain_grows_with_the_iterations_behind_it():
 
 
 @pytest.mark.parametrize(("n1", "n2"), [(math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (math.inf, math.inf)])
-def test_what_is_not_finite_gains_nothing(n1: float, n2: float):
+def test_what_is_not_finite_gains_nothing(n1, n2):
     assert noise_gain(known(n1, n2), 4) == 1.0
 
 
 @pytest.mark.parametrize("n1", np.geomspace(1e-300, 1e300, 7))
 @pytest.mark.parametrize("ratio", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0, 1.1])
 @pytest.mark.parametrize("k", [2, 3, 64])
-def test_always_between_1_and_k(k: int, n1: float, ratio: float):
+def test_always_between_1_and_k(k, n1, ratio):
     gain = noise_gain(known(n1, ratio * n1), k)
     assert 1.0 <= gain <= k
     assert gain == pytest.approx(
@@ -102,14 +102,14 @@ def test_a_schedule_does_not_distort_the_averages():
     ("mean_square", "square_of_mean", "rate"),
     [(5.0, 2.0, 0.0), (math.nan, 2.0, 1.0), (5.0, math.nan, 1.0), (math.inf, 2.0, 1.0), (5.0, 2.0, math.nan)],
 )
-def test_an_iteration_that_tells_nothing_is_left_out(mean_square: float, square_of_mean: float, rate: float):
+def test_an_iteration_that_tells_nothing_is_left_out(mean_square, square_of_mean, rate):
     averages = Averages(2.0, 1.0, 0.5, 7)
     assert follow(averages, 4, mean_square, square_of_mean, rate) is averages
 
 
 @pytest.mark.parametrize("k", [2, 8])
 @pytest.mark.parametrize("noise", [0.0, 1.0, 8.0, 100.0])
-def test_noise_of_a_known_size(k: int, noise: float):
+def test_noise_of_a_known_size(k, noise):
     """v_i = signal + noise_i, |signal|^2 = 1, the variance of noise_i `noise` over all elements."""
     size, generator = 200, np.random.default_rng(0)
     signal = np.full(size, size**-0.5)
@@ -151,7 +151,7 @@ def test_one_learner_keeps_what_several_knew():
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0, 30.0])
-def test_carried_averages_are_those_of_learners_of_that_number(noise: float):
+def test_carried_averages_are_those_of_learners_of_that_number(noise):
     size, generator = 200, np.random.default_rng(0)
     averages = {k: Averages() for k in (2, 16)}
     for k in averages:

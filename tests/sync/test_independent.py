@@ -83,7 +83,7 @@ def test_any_number_of_learners():
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run(tmp_path, ranks: int):
+def test_a_run(tmp_path, ranks):
     """It learns, all ranks have the mean of all learners, and one learner is what it is under any rule."""
     rule = tiny.RULES["independent"]
     found = tiny.run(tiny.job(tmp_path / "a", learners=2, rule=rule, stop={"epochs": 12}), ranks)

@@ -99,7 +99,7 @@ BY_HAND: dict[str, tuple[Averaging, list[tuple[list[float], Numbers]]]] = {
 
 
 @pytest.mark.parametrize("case", BY_HAND)
-def test_by_hand(case: str):
+def test_by_hand(case):
     rule, steps = BY_HAND[case]
     state = start(np.zeros(1), rule.k)
     for u, expected in steps:
@@ -130,7 +130,7 @@ def test_outer_momentum_by_hand():
 
 
 @pytest.mark.parametrize(("wanted", "gain"), [(0.5, 1.0), (1.0, 1.0), (1.75, 1.75), (2.0, 2.0), (7.0, 2.0)])
-def test_a_fixed_gain_is_held_between_1_and_k(wanted: float, gain: float):
+def test_a_fixed_gain_is_held_between_1_and_k(wanted, gain):
     rule = Averaging(k=2, alpha=0.5, gain=wanted)
     state = step(rule, start(np.zeros(1), 2), [1, 3])
     assert state.gain == gain
@@ -171,7 +171,7 @@ def test_restart_by_hand():
     ("auto", False, False), ("auto", True, True), ("never", True, False),
     ((2.0, 3.0), False, True), ((2.5,), True, False), ((1.9, 2.1), False, False),
 ])  # fmt: skip
-def test_when_replicas_restart(restart: Any, dropped: bool, at: bool):
+def test_when_replicas_restart(restart: Any, dropped, at):
     """At epoch 2, of which the iteration before has reached 1.9."""
     assert Family(restart=restart).restarts(1.9, 2.0, dropped) == at
     reset = Family(name="local_sgd", restart=restart)  # whose replicas restart anyway
@@ -240,7 +240,7 @@ def test_agreement_is_a_fixed_point(rule: Averaging):
 
 @pytest.mark.parametrize("alpha", [0.05, 0.3])
 @pytest.mark.parametrize("period", [1, 2])
-def test_ea_sgd_conserves_replicas_and_centre(alpha: float, period: int):
+def test_ea_sgd_conserves_replicas_and_centre(alpha, period):
     """Without momentum what leaves the replicas arrives at the centre: z + sum w_i changes by the steps alone."""
     rule = Averaging(k=4, alpha=alpha, period=period, replicas="lagging")
     generator = np.random.default_rng(0)
@@ -254,7 +254,7 @@ def test_ea_sgd_conserves_replicas_and_centre(alpha: float, period: int):
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1.0, 1.9])
-def test_pulling_to_the_mean_conserves_the_mean(alpha: float):
+def test_pulling_to_the_mean_conserves_the_mean(alpha):
     rule = Averaging(k=4, alpha=alpha)
     state = start(np.zeros(3), 4)
     state = step(rule, state, np.random.default_rng(0).standard_normal((4, 3)))
@@ -285,7 +285,7 @@ def radius(k: int, alpha: float, mu: float, lagging: bool) -> float:
 
 @pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 3, 5, 16])
-def test_alpha_limit(k: int, mu: float):
+def test_alpha_limit(k, mu):
     for lagging in (True, False):
         limit = alpha_limit(k, mu, lagging)
         assert radius(k, 0.99 * limit, mu, lagging) < 1 - 1e-4
@@ -301,7 +301,7 @@ def test_alpha_limit_by_hand():
 
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 @pytest.mark.parametrize("k", [2, 3, 8, 100])
-def test_the_default_alpha_is_stable(k: int, mu: float):
+def test_the_default_alpha_is_stable(k, mu):
     assert 1 / k < alpha_limit(k, mu, lagging=True)
 
 

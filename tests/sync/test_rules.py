@@ -253,9 +253,7 @@ EACH = [("nesterov and decay", counts) for counts in RANKS] + [("plain", "two ra
     ("local", "counts"), [(LOCALS[local], RANKS[counts]) for local, counts in EACH], ids=map(", ".join, EACH)
 )
 @ALL
-def test_sma_is_the_pure_function_in_place(
-    kernels: FlatKernels, settings: Family, local: Local, counts: tuple[int, ...]
-):
+def test_sma_is_the_pure_function_in_place(kernels: FlatKernels, settings: Family, local: Local, counts):
     compare(settings, local, counts, SIZE, kernels)
 
 
@@ -291,9 +289,7 @@ READERS: dict[str, Callable[[Engine], object]] = {
     ],
 )
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
-def test_a_centre_that_is_not_settled_cannot_be_read(
-    read: Callable[[Engine], object], settings: Family, counts: tuple[int, ...], stale: bool
-):
+def test_a_centre_that_is_not_settled_cannot_be_read(read: Callable[[Engine], object], settings: Family, counts, stale):
     """Of learners that are all one rank's; else an update leaves it as it is."""
     cluster = Cluster(settings, counts, start_at())
     cluster.update(gradients_of(cluster.weights, 0), LOCALS["plain"])
@@ -309,7 +305,7 @@ def test_a_centre_that_is_not_settled_cannot_be_read(
 @hypothesis.settings(max_examples=40, deadline=None)
 @given(st.sampled_from(list(ALONE.values())), st.integers(1, 6), st.sampled_from(list(LOCALS.values())), st.data())
 def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
-    settings: Family, k: int, local: Local, data: st.DataObject
+    settings: Family, k, local: Local, data: st.DataObject
 ):
     """Two runs of learners of one rank, one settled at any times, the other at its end alone."""
     often, once = (Cluster(settings, (k,), start_at()) for _ in range(2))
@@ -381,7 +377,7 @@ def saved(rule: Engine) -> RuleState:
 
 @pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
 @pytest.mark.parametrize("settings", [*SETTINGS.values(), Family(name="ssgd")], ids=[*SETTINGS, "ssgd"])
-def test_a_loaded_state_continues_the_same_bits(settings: Family, counts: tuple[int, ...]):
+def test_a_loaded_state_continues_the_same_bits(settings: Family, counts):
     """After 25 iterations (a period of 3 has unsent steps then) the rules are made anew from what state() gave."""
     local = LOCALS["nesterov and decay"]
     cluster = Cluster(settings, counts, start_at("float32"))
@@ -405,7 +401,7 @@ def test_a_loaded_state_continues_the_same_bits(settings: Family, counts: tuple[
 
 
 @pytest.mark.parametrize("squares", [[15.0], [1.0, 2.0, 12.0]])
-def test_sums_of_squares_of_other_chunks_are_loaded_as_one(squares: list[float]):
+def test_sums_of_squares_of_other_chunks_are_loaded_as_one(squares):
     """A checkpoint may come from kernels with other chunks."""
     settings, z = Family(name="crossbow", period=3), start_at(size=LARGE)
     cluster, loaded = (Cluster(settings, (2,), z, LARGE, keep=keep) for keep in (False, True))
@@ -466,12 +462,12 @@ def test_to_one_learner_and_back(settings: Family):
 @pytest.mark.parametrize("counts", [(3,), (1, 2)])
 @pytest.mark.parametrize("early", range(1, 7))
 @ALL
-def test_a_period_that_ends_early_is_the_pure_one(settings: Family, early: int, counts: tuple[int, ...]):
+def test_a_period_that_ends_early_is_the_pure_one(settings: Family, early, counts):
     compare(settings, LOCALS["plain"], counts, early=early, rates=[0.1] * 12)
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_restart_keeps_or_resets_the_momenta(reset: bool):
+def test_restart_keeps_or_resets_the_momenta(reset):
     cluster = Cluster(Family(reset_momentum=reset), (2,), start_at())
     for t in range(3):
         cluster.step(gradients_of(cluster.weights, t), LOCALS["momentum"])
@@ -523,7 +519,7 @@ def test_drift(settings: Family):
 
 
 @pytest.mark.parametrize(("name", "count"), [("crossbow", 3), ("sma", 1), ("local_sgd", 1), ("diloco", 2), ("ssgd", 1)])
-def test_shared_arrays_are_those_that_ranks_must_agree_on(name: str, count: int):
+def test_shared_arrays_are_those_that_ranks_must_agree_on(name, count):
     cluster = Cluster(Family(name=name, period=1), (1, 2), start_at())
     for t in range(3):
         cluster.step(gradients_of(cluster.weights, t), LOCALS["plain"])
@@ -566,7 +562,7 @@ def test_within_a_period_ranks_talk_but_send_no_sums():
         (Family(alpha=2.0), 2, "below 2 for 2 learners, got 2", 1.0),
     ],
 )
-def test_an_alpha_that_does_not_settle(settings: Family, k: int, message: str, auto: float):
+def test_an_alpha_that_does_not_settle(settings: Family, k, message, auto):
     with refuses(f"rule.alpha: must be {message}; auto is 1{' / learners' * (auto < 1)}"):
         settings.of(k)
     assert replace(settings, alpha="auto").of(k).alpha == auto
@@ -602,9 +598,7 @@ def compare_ssgd(settings: Family, local: Local, counts: tuple[int, ...], size: 
 @pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
 @pytest.mark.parametrize("scale_lr", [True, False])
-def test_ssgd_is_one_sgd_with_the_mean_gradient(
-    kernels: FlatKernels, scale_lr: bool, local: Local, counts: tuple[int, ...]
-):
+def test_ssgd_is_one_sgd_with_the_mean_gradient(kernels: FlatKernels, scale_lr, local: Local, counts):
     compare_ssgd(
         Family(name="ssgd", outer=Outer(gain="learners" if scale_lr else "auto")), local, counts, SIZE, kernels
     )
@@ -626,7 +620,7 @@ def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Family):
 
 
 @pytest.mark.parametrize("counts", [(4,), (1, 3)], ids=["one rank", "two ranks"])
-def test_ssgd_on_one_copy_of_the_weights_has_the_same_bits(kernels: FlatKernels, counts: tuple[int, ...]):
+def test_ssgd_on_one_copy_of_the_weights_has_the_same_bits(kernels: FlatKernels, counts):
     start, local = start_at("float32"), LOCALS["nesterov and decay"]
     several, copy = (Cluster(Family(name="ssgd"), counts, start, kernels=kernels, one=one) for one in (False, True))
     for t in range(20):
@@ -645,7 +639,7 @@ def test_ssgd_on_one_copy_of_the_weights_has_the_same_bits(kernels: FlatKernels,
 
 
 @pytest.mark.parametrize("one", [False, True])
-def test_ssgd_grows_and_shrinks(one: bool):
+def test_ssgd_grows_and_shrinks(one):
     cluster = Cluster(Family(name="ssgd"), (1, 2), start_at(), one=one)
     for counts in ((3, 1), (2, 3)):
         for t in range(3):

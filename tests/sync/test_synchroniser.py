@@ -133,9 +133,7 @@ def test_one_rank_exchanges_on_the_caller_s_thread():
         (Family(name="ssgd"), True, True, 4.0),
     ],
 )
-def test_what_learners_wait_for_and_what_is_hidden(
-    monkeypatch, settings: Family, overlap: bool, any_thread: bool, waited: float
-):
+def test_what_learners_wait_for_and_what_is_hidden(monkeypatch, settings: Family, overlap, any_thread, waited):
     """An exchange takes four seconds, of which the learners compute three where they may."""
     begun, computed, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -170,7 +168,7 @@ def test_what_learners_wait_for_and_what_is_hidden(
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(1, 0.0), (2, 4.0)])
-def test_ranks_that_talk_wait_for_each_other(monkeypatch, size: int, seconds: float):
+def test_ranks_that_talk_wait_for_each_other(monkeypatch, size, seconds):
     """The other comes four seconds later."""
     clock = Clock(monkeypatch, synchroniser)
 
@@ -240,7 +238,7 @@ class Broken(Single):
 
 @pytest.mark.parametrize("overlap", [True, False])
 @ALL
-def test_an_error_of_the_communicator_surfaces(settings: Family, overlap: bool):
+def test_an_error_of_the_communicator_surfaces(settings: Family, overlap):
     rank = Rank(Broken(), settings, 2, 2, overlap=overlap)
 
     def step_and_wait() -> None:  # a rule that waits for its exchange raises at once, the others then
@@ -303,7 +301,7 @@ def flip(array: Array, place: int) -> None:
     ids=["z", "z_prev", "ssgd"],
 )
 @pytest.mark.parametrize("wrong", [0, 1, 2])
-def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number: int, wrong: int):
+def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number, wrong):
     """Also where rank 0 is the one that is wrong: what counts is that all are equal."""
 
     def body(comm: Communicator) -> tuple[list[Array], Array, int, list[Array]]:
@@ -376,7 +374,7 @@ def test_a_mean_that_has_drifted_is_set_right():
 
 @pytest.mark.parametrize("name", ["numpy", "compiled"])
 @ALL
-def test_what_overflows_goes_on_without_a_warning(settings: Family, name: str):
+def test_what_overflows_goes_on_without_a_warning(settings: Family, name):
     """The learners' next losses tell. Of 1e25 the square is infinite in float32, and not in float64."""
     if name == "compiled":
         pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")

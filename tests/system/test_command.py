@@ -12,7 +12,7 @@ from tests.launching import LIMIT, ROOT
 
 
 @pytest.mark.parametrize("text", ["1_0", " 3", "+3", "3\n", "²", "３", "1e3", "1.0", "0x1", "-", ""])
-def test_other_forms_are_refused(text: str):
+def test_other_forms_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match=re.escape(f"must be an integer, got {text!r}")):
         natural(text)
 
@@ -31,7 +31,7 @@ def test_bounds():
 
 
 @pytest.mark.parametrize("module", ["mpibow.plot", "mpibow.evaluate", "mpibow.generate"])
-def test_commands_that_convert_nothing_load_no_converter(module: str):
+def test_commands_that_convert_nothing_load_no_converter(module):
     script = f"import sys, {module}; print([name for name in sys.modules if name.startswith('mpibow.convert')])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT,
                           check=True)  # fmt: skip

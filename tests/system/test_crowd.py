@@ -11,9 +11,7 @@ from mpibow.system.crowd import warn_of_crowd
 @pytest.mark.parametrize(
     "names", [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("PMI_RANK", "MPI_LOCALNRANKS")]
 )
-def test_rank_0_says_that_ranks_are_many(
-    capsys, monkeypatch, names: tuple[str, str], rank: str, ranks: int, said: bool
-):
+def test_rank_0_says_that_ranks_are_many(capsys, monkeypatch, names, rank, ranks, said):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     for name, value in zip(names, (rank, str(ranks)), strict=True):
         monkeypatch.setenv(name, value)

@@ -73,7 +73,7 @@ READERS = {
 
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize("name", READERS)
-def test_a_fifo_is_named_and_not_waited_for(tmp_path, trained: Path, name: str):
+def test_a_fifo_is_named_and_not_waited_for(tmp_path, trained: Path, name):
     folder = tmp_path / "copy"
     shutil.copytree(trained, folder, symlinks=True)
     (folder / name).unlink(missing_ok=True)

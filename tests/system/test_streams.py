@@ -45,7 +45,7 @@ def check_whole(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["train", "unbuffered", "fit"])
-def test_a_run_goes_on(tmp_path, how: str):
+def test_a_run_goes_on(tmp_path, how):
     write_run(tmp_path)
     (tmp_path / "mine.py").write_text(SCRIPT)
     arguments = {"train": RUN, "unbuffered": ("-u", *RUN), "fit": ("mine.py",)}[how]
@@ -71,7 +71,7 @@ def test_ranks_go_on(tmp_path):
     ],
     ids=lambda arguments: " ".join(arguments[-2:]),
 )  # fmt: skip
-def test_commands_end_quietly(tmp_path, arguments: tuple[str, ...]):
+def test_commands_end_quietly(tmp_path, arguments):
     write_run(tmp_path)
     reading, writing = os.pipe()
     os.close(reading)  # all of the output is written to nobody

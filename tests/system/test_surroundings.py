@@ -27,7 +27,7 @@ assert len(mb.load(again.summary.run).history) > 1
     "command",
     ["mpibow.train", "mpibow.evaluate runs/a test", "mpibow plot runs/a", "mpibow doctor", "mpibow.records inspect x"],
 )
-def test_a_working_directory_that_was_removed(tmp_path, command: str):
+def test_a_working_directory_that_was_removed(tmp_path, command):
     script = f"cd {tmp_path} && mkdir gone && cd gone && rmdir {tmp_path}/gone && exec {sys.executable} -m {command}"
     done = run(["sh", "-c", script])
     assert done.returncode == 1
@@ -45,7 +45,7 @@ def test_fit_where_the_working_directory_was_removed(tmp_path):
 
 @pytest.mark.parametrize("name", ["été-日本".encode(), b"no-utf8-\xe9"])
 @pytest.mark.parametrize("variables", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
-def test_names_beyond_ascii(tmp_path, variables: dict[str, str], name: bytes):
+def test_names_beyond_ascii(tmp_path, variables, name):
     (tmp_path / "fit.py").write_text(FIT, "utf-8")
     well(run([sys.executable, "fit.py", os.fsdecode(name)], cwd=tmp_path, env=variables))
     (folder,) = (tmp_path / os.fsdecode(name)).iterdir()

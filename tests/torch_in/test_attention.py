@@ -80,7 +80,7 @@ def bound_of(name: str, kernels, dtype: str, training: bool = True) -> tuple[Any
 
 @pytest.mark.parametrize("machine", ["numpy", "onednn"])
 @pytest.mark.parametrize("name", [name for name in CASES if "dropout" not in name])
-def test_value_and_gradients(name: str, machine: str):
+def test_value_and_gradients(name, machine):
     kernels, dtype, tolerance = NUMPY, "float64", 1e-10
     if machine == "onednn":
         kernels, dtype, tolerance = find_kernels("onednn", "float32", None, True)[0], "float32", 1e-5
@@ -96,7 +96,7 @@ def test_value_and_gradients(name: str, machine: str):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "dropout" in name])
-def test_dropout(name: str):
+def test_dropout(name):
     """Nothing is dropped in evaluation; in training the gradient is the difference quotient of the same draw."""
     (module, given), bound, *_ = bound_of(name, NUMPY, "float64", training=False)
     bound.run()

@@ -55,7 +55,7 @@ def test_a_fresh_module_of_a_run_has_its_buffers(fitted: mb.Fitted, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["torch", "safetensors"])
-def test_an_exported_state_dict_is_whole(fitted: mb.Fitted, tmp_path, kind: str):
+def test_an_exported_state_dict_is_whole(fitted: mb.Fitted, tmp_path, kind):
     file, module = tmp_path / "net", read.Fourier()
     assert export([fitted.summary.run, "--to", kind, "--output", str(file)]) == 0
     arrays = {name: torch.from_numpy(array) for name, array in load_file(file).items()} if kind != "torch" else None

@@ -67,7 +67,7 @@ def test_what_mpibow_lacks_is_named_with_its_place():
         ),
     ],
 )
-def test_refused(make: Callable[[], Any], shape: tuple[int, ...], told: str):
+def test_refused(make: Callable[[], Any], shape, told):
     with pytest.raises(ConfigError, match=f"(?s)from_torch: .*{told}"):
         mb.from_torch(make(), (torch.randn(2, *shape),))
 
@@ -82,7 +82,7 @@ def test_refused(make: Callable[[], Any], shape: tuple[int, ...], told: str):
         (nn.Bilinear(2, 2, 2), (torch.zeros(3, 2), torch.zeros(4, 2)), r"got \(3, 2\), \(4, 2\)"),
     ],
 )
-def test_arguments(module, inputs, told: str):
+def test_arguments(module, inputs, told):
     with pytest.raises(ConfigError, match=told):
         mb.from_torch(module, inputs)
 
@@ -120,7 +120,7 @@ def test_parts_in_evaluation_mode_stay_so():
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_parameters_without_gradient_are_frozen(inside: bool, tmp_path):
+def test_parameters_without_gradient_are_frozen(inside, tmp_path):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     module[0].requires_grad_(False)

@@ -41,7 +41,7 @@ def test_it_is_short_and_names_what_it_lacks(monkeypatch):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", OTHERS)
-def test_others(name: str, tmp_path, monkeypatch, capsys):
+def test_others(name, tmp_path, monkeypatch, capsys):
     pytorch()
     for package in OTHERS[name]:
         pytest.importorskip(package)
@@ -52,7 +52,7 @@ def test_others(name: str, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_others_name_what_they_lack(name: str, monkeypatch):
+def test_others_name_what_they_lack(name, monkeypatch):
     monkeypatch.setitem(sys.modules, OTHERS[name][-1], None)
     with pytest.raises(SystemExit, match=f"pip install .*{OTHERS[name][-1]}"):
         runpy.run_path(str(ROOT / f"examples/{name}.py"), run_name="__main__")

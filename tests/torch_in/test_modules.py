@@ -64,7 +64,7 @@ def off(got, module, given: Sequence[Any]) -> float:
 @pytest.mark.parametrize(
     ("device", "precision", "bound"), [("numpy", "float64", TOLERANCE), ("onednn", "float32", LOOSE)]
 )
-def test_logits(name: str, device: str, precision: str, bound: float):
+def test_logits(name, device, precision, bound):
     kernels = find_kernels(device, precision, None, True)[0]
     module, net = net_of(name)
     given = inputs(name, 5)
@@ -112,7 +112,7 @@ def trained_by(name: str, steps: int, module, given: Sequence[Any], target) -> N
 
 
 @pytest.mark.parametrize("name", ["unet", "gpt"])
-def test_twenty_steps_as_in_pytorch(name: str, tmp_path):
+def test_twenty_steps_as_in_pytorch(name, tmp_path):
     steps, count, case = 20, 3, modules.CASES[name]
     module, given = modules.made(name), inputs(name, count)
     net = mb.from_torch(module, tuple(given))

@@ -92,7 +92,7 @@ def arrays() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", ["columns", "items"])
-def test_its_own_loss_trains_as_in_pytorch(net, form: str, tmp_path):
+def test_its_own_loss_trains_as_in_pytorch(net, form, tmp_path):
     data: Any = arrays() | {"more": np.zeros(COUNT)}
     if form == "items":
         data = Items({**{name: data[name] for name in ("tokens", "mask")}, "label": data["labels"]})

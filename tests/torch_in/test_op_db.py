@@ -29,7 +29,7 @@ def infos(*names: str) -> list[Any]:
 
 @pytest.mark.parametrize("opinfo", infos(*EQUAL))
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_equal_or_refused(opinfo, dtype: str):
+def test_equal_or_refused(opinfo, dtype):
     found = op_db.run(opinfo, getattr(torch, dtype), 3, enough=3)
     assert found.counts["equal"] or opinfo.variant_test_name, found
     assert not {*found.counts} & {*WRONG}, found
@@ -41,7 +41,7 @@ def test_refused(opinfo):
 
 
 @pytest.mark.parametrize("name", op_db.DIRECT)
-def test_functions_of_mpibow(name: str):
+def test_functions_of_mpibow(name):
     for opinfo in op_db.op_db:
         if name == op_db.name_of(opinfo):
             for dtype in (torch.float64, torch.float32):

@@ -27,7 +27,7 @@ def batch(*shape: int, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("name", read.RIGHT)
-def test_right(name: str):
+def test_right(name):
     """from_torch itself compares values and gradients."""
     make, *shapes = read.RIGHT[name]
     module = make()
@@ -36,7 +36,7 @@ def test_right(name: str):
 
 
 @pytest.mark.parametrize("name", read.REFUSED)
-def test_refused_by_name(name: str):
+def test_refused_by_name(name):
     make, shape, told = read.REFUSED[name]
     with pytest.raises(ConfigError, match=f"(?s)from_torch: .*{told}"):
         mb.from_torch(make(), (batch(*shape),))

@@ -48,7 +48,7 @@ def test_one_that_does_not_is_taken_back_after_another_did_not_either():
 
 
 @pytest.mark.parametrize(("cores", "asked"), [(1, [1, 2, 3, 3, 2]), (3, [1, 2, 3, 3, 2]), (4, [1, 2, 3, 4, 4, 2])])
-def test_beyond_a_learner_a_core_the_first_that_does_not_help_is_the_last(cores: int, asked: list[int]):
+def test_beyond_a_learner_a_core_the_first_that_does_not_help_is_the_last(cores, asked):
     """With a core each one dip does not stop it; and two on one core, which help, are gone beyond."""
     assert path(walk([0.1, 0.105, 0.2, 0.22], start=replace(History.begin(1, 4), cores=(cores,)))) == asked
 
@@ -78,7 +78,7 @@ def test_a_window_that_something_else_disturbed():
         ([0.1, 0.2 / 1.025, 0.4, 0.5], Tuner(threshold=0.02), [2]),  # worth it by 2 %
     ],
 )
-def test_what_is_tried(times: list[float], tuner: Tuner, asked: list[int]):
+def test_what_is_tried(times, tuner: Tuner, asked):
     assert path(walk(times, tuner))[-len(asked) :] == asked
 
 
@@ -146,7 +146,7 @@ def test_out_of_memory_where_nothing_is_known_of_fewer():
 
 
 @pytest.mark.parametrize("room", [0, -1])
-def test_a_rank_keeps_at_least_one_learner(room: int):
+def test_a_rank_keeps_at_least_one_learner(room):
     assert decided(History((room,), 4)) == ((1,), False)
     assert decided(history(window((1,), [0.1]), room=[room])) == ((1,), True)
 

@@ -69,7 +69,7 @@ def test_all_together_may_be_slower_where_no_rank_is():
         [(0.2, 0.1), (0.1, 0.2)],  # once one, once the other
     ],
 )
-def test_what_is_no_reason(later: list[tuple[float, ...]]):
+def test_what_is_no_reason(later):
     before = history(*watched((0.1, 0.1), *[(0.1, 0.1)] * ANCHORS))
     before = replace(before, windows=tuple(replace(w, whole=Estimate(0.3, 0.0)) for w in before.windows))
     after = [replace(w, whole=Estimate(0.3, 0.0)) for w in watched(*later)]

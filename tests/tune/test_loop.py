@@ -45,7 +45,7 @@ def scalable(at: int) -> Curve:
 
 @pytest.mark.parametrize("at", [1, 3, 7, 16])
 @pytest.mark.parametrize("noise", NOISES)
-def test_it_ends_within_one_of_the_best(at: int, noise: str):
+def test_it_ends_within_one_of_the_best(at, noise):
     runs = settled(lambda: [Rank(peak(at), NOISES[noise])], FEW if noise == "heavy" else SEEDS)
     found = [run.counts[0] for run in runs]
     assert all(abs(k - at) <= 1 for k in found)
@@ -53,7 +53,7 @@ def test_it_ends_within_one_of_the_best(at: int, noise: str):
 
 
 @pytest.mark.parametrize("at", [1, 3, 7, 16])
-def test_smooth_peaks(at: int):
+def test_smooth_peaks(at):
     """Flat about the peak: what counts is the speed, and that no learner is there for nothing."""
     for run in settled(lambda: [Rank(scalable(at))], FEW):
         assert run.rate(run.counts) >= 0.93 * run.best()
@@ -62,7 +62,7 @@ def test_smooth_peaks(at: int):
 
 @pytest.mark.parametrize("at", [1, 2, 4])
 @pytest.mark.parametrize("noise", NOISES)
-def test_the_fewest_on_a_plateau(at: int, noise: str):
+def test_the_fewest_on_a_plateau(at, noise):
     runs = settled(lambda: [Rank(plateau(at), NOISES[noise])], FEW if noise == "heavy" else SEEDS)
     found = [run.counts[0] for run in runs]
     assert all(at <= k <= at + (2 if noise == "heavy" else 1) for k in found)
@@ -94,7 +94,7 @@ def test_large_nets_take_as_few_iterations_as_they_can():
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_different_peaks_on_two_ranks(noise: str):
+def test_different_peaks_on_two_ranks(noise):
     runs = settled(lambda: [Rank(peak(3), NOISES[noise]), Rank(peak(7), NOISES[noise])], FEW)
     assert all(abs(run.counts[0] - 3) <= 1 and abs(run.counts[1] - 7) <= 1 for run in runs)
     assert sum(run.counts == (3, 7) for run in runs) >= 0.95 * len(runs)
@@ -148,7 +148,7 @@ def test_a_slow_drift_is_followed():
 
 
 @pytest.mark.parametrize(("tuner", "now"), [(Tuner(), 2), (NEVER, 1)])
-def test_a_core_that_others_have_left_is_found(tuner: Tuner, now: int):
+def test_a_core_that_others_have_left_is_found(tuner: Tuner, now):
     """Another program takes the second core for a minute: one learner is as fast before it ends as after."""
     alone, beside = [Rank(plateau(2, 0.03))], [Rank(plateau(1, 0.03))]
     for seed in FEW:
@@ -166,7 +166,7 @@ def test_a_core_that_others_have_left_is_found(tuner: Tuner, now: int):
     [([plateau(1, 0.1)], (1,), 5), ([plateau(4, 0.1)], (4,), 8), ([peak(2, 0.1)], (2,), 5),
      ([peak(3, 0.1), peak(7, 0.1)], (3, 7), 8)],
 )  # fmt: skip
-def test_to_look_again_costs_next_to_nothing(curves: Sequence[Curve], kept: Counts, most: int):
+def test_to_look_again_costs_next_to_nothing(curves: Sequence[Curve], kept: Counts, most):
     """An hour in which nothing changes: after 1, 2, 4, 8 and 16 minutes and once more, a few windows each."""
     run = Simulation([Rank(curve) for curve in curves])
     run.run(3600)
@@ -177,7 +177,7 @@ def test_to_look_again_costs_next_to_nothing(curves: Sequence[Curve], kept: Coun
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_no_oscillation_under_noise(noise: str):
+def test_no_oscillation_under_noise(noise):
     """Nothing changes for five minutes: it settles, and stays, also where it looks again."""
     for seed in range(3):
         run = Simulation([Rank(plateau(2, 0.05), NOISES[noise]), Rank(peak(3, 0.05), NOISES[noise])], seed)

@@ -34,14 +34,14 @@ def fed(times: list[float]) -> list[bool]:
         ([1.0, 1.0, 1.0, 1.0, 10.0] * 5, 70 / 25, None),  # and where many are equally long, none
     ],
 )
-def test_the_mean_and_its_error(times: list[float], mean: float, error: float | None):
+def test_the_mean_and_its_error(times, mean, error):
     found = estimate(times)
     assert found.seconds == pytest.approx(mean)
     assert error is None or found.error == pytest.approx(error)
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
-def test_seconds_are_a_unit_like_any_other(scale: float):
+def test_seconds_are_a_unit_like_any_other(scale):
     times = np.random.default_rng(0).lognormal(0.0, 0.3, 100)
     one, other = estimate(times.tolist()), estimate((scale * times).tolist())
     assert other.seconds == pytest.approx(scale * one.seconds)
@@ -91,7 +91,7 @@ def test_too_few_times_tell_nothing():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, 0.0])
-def test_times_that_are_none_are_ignored(bad: float):
+def test_times_that_are_none_are_ignored(bad):
     meter = Meter(SPAN)
     for _ in range(WARM_UP + LEAST):
         meter.add(1.0, 1.0)

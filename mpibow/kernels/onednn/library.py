@@ -59,7 +59,6 @@ class _Version(ctypes.Structure):
         ("patch", c_int),
         ("hash", c_char_p),
         ("cpu", c_uint),
-        ("gpu", c_uint),
     )
 
 

@@ -162,7 +162,7 @@ def stream_on(log: list, lost: Exception | None = None) -> cupy_driver.Stream:
 
 
 @pytest.mark.parametrize("what", ["event", "stream"])
-def test_work_is_over_under_way_or_has_failed(what: str):
+def test_work_is_over_under_way_or_has_failed(what):
     """After an illegal access CUDA answers 700 for ever: that is no work under way."""
     stream = stream_on([])
     runtime = stream._cupy.cuda.runtime
@@ -181,7 +181,7 @@ def test_the_installed_cupys_words_for_a_status():
 
 
 @pytest.mark.parametrize("call", ["event", "graph", "record", "wait", "synchronise"])
-def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str):
+def test_a_failed_gpu_ends_in_words_whatever_is_called(call):
     def fail(*_: object) -> None:
         raise Runtime.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
@@ -200,7 +200,7 @@ def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_no_garbage_is_collected_in_a_capture(fails: bool):
+def test_no_garbage_is_collected_in_a_capture(fails):
     """It may hold device memory, and giving that back ends the capture."""
     collected = []
 

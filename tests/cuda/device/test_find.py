@@ -117,13 +117,13 @@ def test_one_rank_that_fails_fails_all():
         ),
     ],
 )  # fmt: skip
-def test_what_can_be_wrong(driver: FakeDriver, environment: Mapping[str, str], said: str):
+def test_what_can_be_wrong(driver: FakeDriver, environment: Mapping[str, str], said):
     with refuses(said, DeviceError):
         find(Single(), driver, environment=environment)
 
 
 @pytest.mark.parametrize("driver", [13000, 13020, 13030, 14000])
-def test_a_driver_of_the_same_major_version_will_do(driver: int):
+def test_a_driver_of_the_same_major_version_will_do(driver):
     assert find(Single(), FakeDriver(driver=driver)).gpu == gpu(0)
 
 
@@ -151,7 +151,7 @@ def test_cores_near_the_gpus_are_divided(tmp_path):
         ("1-x", []),
     ],
 )
-def test_lists_of_cores(text: str, cores: list[int]):
+def test_lists_of_cores(text, cores):
     assert parse_cores(text) == cores
 
 
@@ -169,9 +169,7 @@ def test_an_address_as_cuda_or_nvml_writes_it(tmp_path):
     near=st.sets(st.integers(0, 40)),
     ranks=st.integers(1, 8),
 )
-def test_ranks_beside_one_another_never_share_a_core_where_there_are_enough(
-    allowed: set[int], near: set[int], ranks: int
-):
+def test_ranks_beside_one_another_never_share_a_core_where_there_are_enough(allowed, near, ranks):
     shares = [share_of_cores(sorted(allowed), [sorted(near)] * ranks, rank) for rank in range(ranks)]
     both = allowed & near
     if both and len(both) >= ranks:
@@ -192,7 +190,7 @@ def test_ranks_beside_one_another_never_share_a_core_where_there_are_enough(
         (["0x8086", "0x030000"], False),
     ],
 )
-def test_a_gpu_is_there_with_or_without_its_driver(tmp_path, files: list[str], expected: bool):
+def test_a_gpu_is_there_with_or_without_its_driver(tmp_path, files, expected):
     device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
     device.mkdir(parents=True)
     (tmp_path / "dev").mkdir()

@@ -49,12 +49,12 @@ def loaded(monkeypatch, packages: Path) -> list[str]:
         (None, ["cu13/lib/libnvrtc-builtins.so.13.0", "cu13/lib/libnvrtc.so.13"]),
     ],
 )
-def test_the_compilers_builtins_come_first(loaded: list[str], packages: Path, major: int, files: list[str]):
+def test_the_compilers_builtins_come_first(loaded, packages: Path, major, files):
     assert load("nvrtc", major) == load("nvrtc", major) == str(packages / files[-1])
     assert loaded == files  # once
 
 
-def test_what_cudnn_opens_by_name(loaded: list[str], packages: Path):
+def test_what_cudnn_opens_by_name(loaded, packages: Path):
     environment = {}
     open_libraries(12, environment)
     assert environment == {CUDART: str(packages / "cuda_runtime/lib/libcudart.so.12")}

@@ -50,7 +50,7 @@ def opened(log: Log, host: Communicator | None = None, late: int = 0, **ring: st
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
-def test_the_order_of_an_iteration_on_every_rank(ranks: int):
+def test_the_order_of_an_iteration_on_every_rank(ranks):
     """Steps are ready -> the sum on the one synchronisation stream -> the next update waits. Nobody else waits."""
 
     def body(comm: Communicator) -> tuple[Log, int]:

@@ -22,7 +22,7 @@ def staged(comm: Communicator, driver: FakeDriver) -> Staged:
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_sums_go_through_locked_memory(ranks: int):
+def test_sums_go_through_locked_memory(ranks):
     def body(comm: Communicator) -> tuple[list[float], Log]:
         driver = FakeDriver()
         device = HostArray(np.full(3, comm.rank + 1, np.float32))
@@ -131,7 +131,7 @@ CRASHED = "MPI crashes on a device array (signal 11)"
         ),
     ],
 )
-def test_which_way(options: dict, expected: tuple[str, str]):
+def test_which_way(options, expected):
     assert way(**options) == expected
 
 
@@ -164,7 +164,7 @@ def test_all_ranks_take_the_same_way():
         ("raise SystemExit(139)", "MPI crashes on a device array (signal 11)"),  # as a shell in between tells it
     ],
 )
-def test_the_probe_is_a_process_of_its_own(code: str, said: str):
+def test_the_probe_is_a_process_of_its_own(code, said):
     assert takes_device_arrays([sys.executable, "-c", code]) == said
 
 

@@ -143,7 +143,7 @@ GPU = PipelineChoice("dali", "", on_device=True)
 @pytest.mark.usefixtures("made_up")
 @pytest.mark.parametrize("samples", [3, 7, 64])
 @pytest.mark.parametrize("seed", range(4))
-def test_images_go_from_dalis_memory_to_the_slots(tmp_path, seed: int, samples: int):
+def test_images_go_from_dalis_memory_to_the_slots(tmp_path, seed, samples):
     """The windows are those of the host, labels and counters as well."""
     data = set_of(tmp_path)
     assert seen(GPU, data, seed, samples=samples) == seen(HOST, data, None)
@@ -157,7 +157,7 @@ def test_a_damaged_image_is_replaced(tmp_path):
 
 @pytest.mark.usefixtures("made_up")
 @pytest.mark.parametrize("missing", ["hold", "open"])
-def test_memory_that_is_given_back_too_early_shows(tmp_path, monkeypatch, missing: str):
+def test_memory_that_is_given_back_too_early_shows(tmp_path, monkeypatch, missing):
     data = set_of(tmp_path)
     right = seen(HOST, data, None, prefetch=1)
     if missing == "hold":

@@ -35,7 +35,7 @@ def test_packing():
 
 
 @given(st.lists(st.integers(0, 600), min_size=1, max_size=5), st.data())
-def test_packed_arrays_share_no_bytes(lengths: list[int], data: st.DataObject):
+def test_packed_arrays_share_no_bytes(lengths, data: st.DataObject):
     specs = {f"{i}": ((length,), np.dtype(np.uint16)) for i, length in enumerate(lengths)}
     sent = data.draw(st.sets(st.sampled_from(sorted(specs))))
     packing = pack(specs, sent)
@@ -92,12 +92,12 @@ def run(driver: SimDriver, learners: int = 2, slots: int = 2, batches: int = 8, 
     st.sampled_from([[*SPECS], ["counter"], ["label", "counter"]]),
 )  # fmt: skip
 @settings(max_examples=60)
-def test_every_batch_comes_whole_and_in_order(seed: int, learners: int, slots: int, sent: list[str]):
+def test_every_batch_comes_whole_and_in_order(seed, learners, slots, sent):
     assert run(SimDriver(seed), learners, slots, 8, sent) == [list(range(1, 9))] * learners
 
 
 @pytest.mark.parametrize("missing", ["renew", "open", "await_on"])
-def test_without_any_one_wait_bytes_are_wrong(missing: str, monkeypatch):
+def test_without_any_one_wait_bytes_are_wrong(missing, monkeypatch):
     monkeypatch.setattr(DeviceSlot, missing, lambda *_: None)
     wrong = [seed for seed in range(20) if run(SimDriver(seed)) != [list(range(1, 9))] * 2]
     assert len(wrong) >= 5, wrong

@@ -104,13 +104,13 @@ def on_host(data: Samples, *, iterations: int = 9, prefetch: int = 2, most_damag
 
 @pytest.mark.parametrize("prefetch", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_copied_slots_are_those_of_the_host(seed: int, prefetch: int):
+def test_copied_slots_are_those_of_the_host(seed, prefetch):
     for data in (images(), images("float32")):
         assert on_gpu(HOST, data, seed, prefetch=prefetch) == on_host(data, prefetch=prefetch)
 
 
 @pytest.mark.parametrize("prefetch", [1, 2])
-def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch: int):
+def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch):
     data, driver = images(), SimDriver()
     made, stream = pipeline(data, DirectReader(data), ToGpu(data, feeder_on(driver)), prefetch), driver.stream()
     used = []
@@ -133,7 +133,7 @@ def test_arrays_by_name():
 @needs_compiler
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("dtype", "shape"), [("uint8", (3, 4, 4)), ("uint8", (1, 5, 3)), ("float32", (3, 2, 3))])
-def test_gathered_slots_are_those_of_the_host(dtype: str, shape: tuple[int, ...], seed: int):
+def test_gathered_slots_are_those_of_the_host(dtype, shape, seed):
     """Images of whole packs of 16 bytes, of single bytes, and of 18 floats."""
     data = images(dtype, shape)
     assert on_gpu(GPU, data, seed) == on_host(data)
@@ -145,7 +145,7 @@ def test_gathered_slots_are_those_of_the_host(dtype: str, shape: tuple[int, ...]
     ("names", "launches"),
     [("u", 1), ("i r", 1), ("u i r", 2), ("p", 1), ("p u", 1), ("p q i", 2), ("p q u i r", 3), ("p d", 2)],
 )
-def test_arrays_by_name_are_gathered_as_well(names: str, launches: int, seed: int):
+def test_arrays_by_name_are_gathered_as_well(names, launches, seed):
     """Numbers of 4 bytes, pixels, wide rows and bytes; in each launch a row and one of 4 bytes."""
     generator = np.random.default_rng(0)
     every = {
@@ -185,7 +185,7 @@ def test_only_counters_go_over():
 
 @needs_compiler
 @pytest.mark.parametrize("stage", [1, 100, 7 * 24, 1 << 20])
-def test_a_set_is_read_through_page_locked_memory(stage: int):
+def test_a_set_is_read_through_page_locked_memory(stage):
     """In pieces of 1, 4, 7 and all samples, none overwritten before it was copied."""
     data = images()
     for seed in range(5):

@@ -226,7 +226,7 @@ def test_what_there_is_no_memory_to_time():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "bool"])
-def test_operands_are_filled_with_numbers(dtype: str):
+def test_operands_are_filled_with_numbers(dtype):
     found = random_bytes(dtype, 4096, np.random.default_rng(1))
     assert (found.dtype, found.size) == (np.uint8, 4096)
     if dtype == "bfloat16":

@@ -53,7 +53,7 @@ ALL += [(each, *module) for each, module in zip(cycle(ARCHITECTURES), LINES, str
         for each, key, *module in ALL
     ],
 )
-def test_every_kernel_is_compiled_and_keeps_to_registers(architecture: str, source: str, formula: str, aside: int):
+def test_every_kernel_is_compiled_and_keeps_to_registers(architecture, source, formula, aside):
     """At 64 registers a thread four blocks of 256 are resident on every multiprocessor; 128 leave two."""
     module = compiled(source, architecture, KEPT, formula=formula)
     assert set(module.names) == {kernel for kernel, file in KERNELS.items() if file == source} == set(module.usage)

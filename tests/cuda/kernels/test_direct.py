@@ -15,7 +15,7 @@ NARROW = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
 @pytest.mark.parametrize("dtype", list(NARROW))
-def test_every_narrow_number_becomes_the_float32_that_it_is(dtype: str):
+def test_every_narrow_number_becomes_the_float32_that_it_is(dtype):
     x = np.arange(1 << 16, dtype=np.uint16).view(NARROW[dtype])
     y = np.zeros(x.size, np.float32)
     run_all(elementwise.cast(x, y))
@@ -23,7 +23,7 @@ def test_every_narrow_number_becomes_the_float32_that_it_is(dtype: str):
 
 
 @pytest.mark.parametrize("dtype", list(NARROW))
-def test_float32_is_rounded_to_the_nearest_and_to_even_of_two(dtype: str):
+def test_float32_is_rounded_to_the_nearest_and_to_even_of_two(dtype):
     exact = np.arange(1 << 16, dtype=np.uint16).view(NARROW[dtype]).astype(np.float32)
     exact = np.sort(exact[np.isfinite(exact)])
     halfway = ((exact[1:].astype(np.float64) + exact[:-1]) / 2).astype(np.float32)
@@ -39,7 +39,7 @@ def test_float32_is_rounded_to_the_nearest_and_to_even_of_two(dtype: str):
 
 @pytest.mark.parametrize("target", DTYPES)
 @pytest.mark.parametrize("source", DTYPES)
-def test_a_cast_scales(source: str, target: str):
+def test_a_cast_scales(source, target):
     x, y = np.arange(-9, 10).astype(source), np.zeros(19, target)
     run_all(elementwise.cast(x, y))
     assert y.tolist() == list(range(-9, 10))
@@ -48,7 +48,7 @@ def test_a_cast_scales(source: str, target: str):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_fill(dtype: str):
+def test_fill(dtype):
     y = np.zeros(21, dtype)
     run_all(elementwise.fill(y, 0.5))
     assert y.tolist() == [0.5] * 21

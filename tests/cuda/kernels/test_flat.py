@@ -128,7 +128,7 @@ def check_steps(
 
 @given(locals_(), NUMBERS, NUMBERS, st.booleans(), SIZES, ROWS, st.booleans())
 @CHECKS
-def test_steps_of_sgd(local: Local, alpha: float, gain: float, begin: bool, size: int, k: int, backwards: bool):
+def test_steps_of_sgd(local: Local, alpha, gain, begin, size, k, backwards):
     states = len(local.formula.arrays) - 2
     check_steps(local, alpha, gain, size, k, states=states, begin=begin, backwards=backwards)
 
@@ -141,7 +141,7 @@ def test_every_optimiser_gives_numpys_bits(update: Update):
 
 @given(SIZES, ROWS, st.booleans())
 @CHECKS
-def test_rows_mean_and_sum(size: int, k: int, backwards: bool):
+def test_rows_mean_and_sum(size, k, backwards):
     of, nothing, chunks = rows(np.random.default_rng(8), k, size), np.full(size, np.nan, np.float32), everything(size)
     for own, numpys in ((flat.rows_mean, reference.rows_mean), (flat.gradient_sum, reference.gradient_sum)):
         same(partial(own, of), partial(numpys, of, chunks=chunks), nothing, backwards=backwards)
@@ -191,7 +191,7 @@ def test_a_rule_that_sends_nothing_leaves_the_total():
 
 @given(st.sampled_from(list(rule_formulas.APPLY.values())), SIZES, ROWS, NUMBERS, st.booleans())
 @CHECKS
-def test_every_rules_apply(rule, size: int, k: int, number: float, received: bool):
+def test_every_rules_apply(rule, size, k, number, received):
     apply, generator = formula(rule), np.random.default_rng(4)
     half = Half(apply, tuple(number + i / 8 for i in range(len(apply.scalars))))
     numbers = step(**{f"number{i}": value for i, value in enumerate(half.numbers)})
@@ -207,7 +207,7 @@ def test_every_rules_apply(rule, size: int, k: int, number: float, received: boo
 
 @given(SIZES, ROWS, st.booleans())
 @CHECKS
-def test_squared_norms(size: int, k: int, backwards: bool):
+def test_squared_norms(size, k, backwards):
     x = rows(np.random.default_rng(6), k, size)
     squares, norms = np.full((k, -(-size // flat.CHUNK)), np.nan), np.full(k, np.nan)
     run_all(flat.squared_norms(x, squares, norms), backwards)
@@ -230,7 +230,7 @@ def test_sums_of_parts_are_in_one_order_and_may_be_float32():
     st.sampled_from([1, 2, 16, 2000]),
 )
 @CHECKS
-def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float]], k: int):
+def test_the_gain_follows_the_noise_as_on_the_host(sums, k):
     state, common, averages = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), Averages()
     state["measured"] = 1
     rate = float(np.float32(0.1))
@@ -245,7 +245,7 @@ def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float
 
 
 @pytest.mark.parametrize(("fixed", "used"), [(3.0, 3.0), (0.5, 1.0), (9.0, 4.0)])
-def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed: float, used: float):
+def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed, used):
     state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
     state["fixed"] = fixed
     run_all(flat.follow_gain(np.ones(2), step(), state, common, 4))
@@ -285,7 +285,7 @@ def test_the_ranks_sum_of_squares_stands_for_this_ranks():
 
 @given(SIZES)
 @CHECKS
-def test_gradients_are_limited_as_on_the_host(size: int):
+def test_gradients_are_limited_as_on_the_host(size):
     g = 3 * row(np.random.default_rng(9), size)
     g[0] = np.nan
     clamped = g.copy()

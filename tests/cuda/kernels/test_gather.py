@@ -23,7 +23,7 @@ def gathered(table: Array, labels: Array, samples, backwards: bool = False) -> t
 
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 784, 3072, 3 * 40 * 41, 16 * 257])
-def test_rows_of_any_size(size: int, backwards: bool):
+def test_rows_of_any_size(size, backwards):
     table = np.random.default_rng(size).integers(0, 256, (9, size), dtype=np.uint8)
     labels = np.arange(9, dtype=np.int32) * 5
     samples = [8, 0, 3, 3, 7]
@@ -51,7 +51,7 @@ def test_a_number_that_is_none_of_the_sets_reads_its_last_row():
 @pytest.mark.parametrize(
     ("size", "kernel", "blocks"), [(3072, "gather<Pack<float, 4>>", 1), (785, "gather<unsigned char>", 4)]
 )
-def test_images_of_whole_packs_are_copied_by_16_bytes(size: int, kernel: str, blocks: int):
+def test_images_of_whole_packs_are_copied_by_16_bytes(size, kernel, blocks):
     table, labels = np.zeros((2, size), np.uint8), np.zeros(2, np.int32)
     launch = gather(table, labels, np.zeros((5, 4), np.uint32), np.zeros((5, size), np.uint8), np.zeros(5, np.int32))
     assert (launch.kernel, launch.grid) == (kernel, (blocks, 5, 1))

@@ -35,7 +35,7 @@ TF32 = PRECISIONS["tf32"]
 
 @needs_cudnn
 @pytest.mark.parametrize("name", MODELS)
-def test_the_frontend_takes_every_graph_of_every_model(name: str):
+def test_the_frontend_takes_every_graph_of_every_model(name):
     """Operations, attributes and types, that is; shapes and engines are looked at where plans are made, below."""
     for spec in devices.specs_of_model(name, "bf16", batch=2):
         written = {tensor.name: tensor for tensor in build_graph(spec).get_outputs()}
@@ -50,7 +50,7 @@ def test_the_frontend_takes_every_graph_of_every_model(name: str):
 @needs_cudnn
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["lenet", "resnet20"])
-def test_in_every_precision_and_for_replicas(name: str, precision: str):
+def test_in_every_precision_and_for_replicas(name, precision):
     for spec in devices.specs_of_model(name, precision, batch=16, replicas=4):
         build_graph(spec)
 
@@ -91,7 +91,7 @@ def refuse(error: Exception) -> Callable[[], int]:
         ),
     ],
 )
-def test_a_library_that_is_not_there_or_too_old(monkeypatch, version: Callable[[], int], said: str):
+def test_a_library_that_is_not_there_or_too_old(monkeypatch, version: Callable[[], int], said):
     monkeypatch.setitem(sys.modules, "cudnn", SimpleNamespace(backend_version=version))
     with refuses(said, DeviceError):
         load_cudnn()

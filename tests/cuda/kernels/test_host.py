@@ -40,7 +40,7 @@ def test_what_kernels_take(faulty: Library):
 
 
 @pytest.mark.parametrize("kernel", ["leaves_early", "splits_a_warp"])
-def test_a_barrier_that_not_all_threads_reach(faulty: Library, kernel: str):
+def test_a_barrier_that_not_all_threads_reach(faulty: Library, kernel):
     with pytest.raises(AssertionError, match=rf"^{kernel}: block 0: a barrier that some of its threads never reach$"):
         launched(faulty, kernel, numbers())
 
@@ -57,7 +57,7 @@ def test_a_race_gives_other_numbers_in_the_other_order(faulty: Library):
 
 
 @pytest.mark.parametrize("place", [-1, 256, 300])
-def test_a_write_beyond_an_array(faulty: Library, place: int):
+def test_a_write_beyond_an_array(faulty: Library, place):
     with pytest.raises(AssertionError, match=r"^writes_behind writes beyond an array$"):
         launched(faulty, "writes_behind", numbers(), np.int32(place))
 

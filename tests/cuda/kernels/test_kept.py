@@ -131,7 +131,7 @@ def timer(executable: Executable) -> float:
 TARGET = Target("H100", properties="described")
 
 
-def test_without_a_timer_the_first_is_taken(made: list[str]):
+def test_without_a_timer_the_first_is_taken(made):
     planner = Planner(TARGET, 3)
     plan = planner.plan(SPEC)
     assert (plan.made.engine, plan.workspace, made) == ("eng0", 0, ["eng0"])
@@ -141,7 +141,7 @@ def test_without_a_timer_the_first_is_taken(made: list[str]):
     assert plan.graph.options == {"handle": None, "device_property": "described"}
 
 
-def test_the_fastest_of_those_that_are_tried(made: list[str]):
+def test_the_fastest_of_those_that_are_tried(made):
     assert Planner(TARGET, 1, timer=timer).plan(SPEC).made.engine == "eng0"
     made.clear()
     plan = Planner(TARGET, 2, timer=timer).plan(SPEC)
@@ -149,7 +149,7 @@ def test_the_fastest_of_those_that_are_tried(made: list[str]):
     assert Planner(TARGET, 9, timer=timer).plan(SPEC).made.engine == "eng1"
 
 
-def test_what_is_kept_is_not_made_again(made: list[str], folder: Folder):
+def test_what_is_kept_is_not_made_again(made, folder: Folder):
     Planner(TARGET, 3, folder, timer).plan(SPEC)
     made.clear()
     plan = Planner(TARGET, 3, folder, timer).plan(SPEC)
@@ -157,7 +157,7 @@ def test_what_is_kept_is_not_made_again(made: list[str], folder: Folder):
 
 
 @pytest.mark.parametrize("blob", REFUSED)
-def test_a_kept_plan_that_cudnn_refuses_is_made_anew(made: list[str], folder: Folder, blob: bytes):
+def test_a_kept_plan_that_cudnn_refuses_is_made_anew(made, folder: Folder, blob):
     folder.write(SPEC, Made(blob, "eng9", 0))
     assert Planner(TARGET, 1, folder).plan(SPEC).made.engine == "eng0"
     assert made == ["eng0"]
@@ -168,7 +168,7 @@ def test_a_kept_plan_that_cudnn_refuses_is_made_anew(made: list[str], folder: Fo
 @pytest.mark.parametrize(
     ("blob", "words"), [(b"refused", "CUDNN_STATUS_BAD_PARAM"), (b"not supported", "no such engine")]
 )
-def test_a_new_plan_that_cudnn_does_not_read(made: list[str], monkeypatch, blob: bytes, words: str):
+def test_a_new_plan_that_cudnn_does_not_read(made, monkeypatch, blob, words):
     """As where the frontend finds no CUDA runtime."""
     one = Executable(SPEC, Made(blob, "eng9", 0), FakeGraph())
     monkeypatch.setattr(plans, "candidates", lambda *_: iter([one]))
@@ -176,7 +176,7 @@ def test_a_new_plan_that_cudnn_does_not_read(made: list[str], monkeypatch, blob:
         Planner(TARGET).plan(SPEC)
 
 
-def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]):
+def test_an_engine_that_cannot_be_timed_is_passed_over(made):
     def without(*engines: str):
         def timed(executable: Executable) -> float:
             if executable.made.engine in engines:
@@ -207,7 +207,7 @@ def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]):
                          (NotSupported(), "NotSupported")],
 )  # fmt: skip
 @pytest.mark.usefixtures("made")
-def test_a_plan_that_cudnn_does_not_run(error: Exception, words: str):
+def test_a_plan_that_cudnn_does_not_run(error: Exception, words):
     def execute(*_, **__) -> None:
         raise error
 
@@ -230,7 +230,7 @@ def test_a_kept_file_that_the_installed_frontend_does_not_read(folder: Folder):
     assert Planner(Target("H100"), folder=folder)._kept(SPEC) is None
 
 
-def test_a_device_at_hand_loads_by_its_handle(made: list[str]):
+def test_a_device_at_hand_loads_by_its_handle(made):
     plan = Planner(Target("H100", handle="handle")).plan(SPEC)
     assert plan.graph.options == {"handle": "handle", "device_property": None}
 
@@ -247,7 +247,7 @@ class Notes:
         (ReluBackward((2, 8, 6, 6), FP32, relu=True, sums=True), ["down", "sums", "order"]),
     ],
 )
-def test_what_an_engine_must_not_do(spec: Spec, notes: list[str]):
+def test_what_an_engine_must_not_do(spec: Spec, notes):
     assert forbidden(Notes, spec) == notes
 
 
@@ -325,9 +325,7 @@ def test_candidates_are_built_as_they_are_asked_for(monkeypatch):
         ((2, 3, 5, 8), 3, [2, 4, 6, 7]),
     ],
 )
-def test_more_engines_are_tried_of_those_that_need_no_compiling(
-    monkeypatch, compiled: Sequence[int], tries: int, engines: list[int]
-):
+def test_more_engines_are_tried_of_those_that_need_no_compiling(monkeypatch, compiled: Sequence[int], tries, engines):
     """Nothing is built beyond what is tried: that is what takes the time."""
     graph = planned(monkeypatch, OneGraph(20, compiled))
     built = []

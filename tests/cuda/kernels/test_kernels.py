@@ -47,7 +47,7 @@ def test_every_source_has_kernels_and_every_kernel_of_a_source_is_in_the_table()
 @pytest.mark.parametrize(
     ("count", "at_once", "blocks"), [(0, 1, 1), (1, 1, 1), (256, 1, 1), (257, 1, 2), (1025, 4, 2), (1 << 40, 4, BLOCKS)]
 )
-def test_grids_of_turns(count: int, at_once: int, blocks: int):
+def test_grids_of_turns(count, at_once, blocks):
     assert turns(count, at_once) == (blocks, 1, 1)
 
 

@@ -99,7 +99,7 @@ def run(
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_gradients_of_frozen_weights_are_left_out(name: str):
+def test_gradients_of_frozen_weights_are_left_out(name):
     """Those of all convolutions and dense layers but the first: all others stay the same bits."""
     graph = graph_of(NETS[name])
     layers = [node for node in graph.nodes if isinstance(node.op, Conv2d | Dense)]
@@ -116,7 +116,7 @@ def test_gradients_of_frozen_weights_are_left_out(name: str):
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", NETS)
-def test_layers_do_what_the_reference_does(name: str, training: bool, precision: str):
+def test_layers_do_what_the_reference_does(name, training, precision):
     graph = graph_of(NETS[name])
     kernels, bound = host_kernels(PRECISIONS[precision])
     found, expected = run(graph, kernels, training=training), run(graph, REFERENCE, training=training)

@@ -180,7 +180,7 @@ def test_every_kernel_is_launched_by_some_case():
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("case", MINE, ids=name)
-def test_cases(case: Case, dtype: str):
+def test_cases(case: Case, dtype):
     for tags in layouts(case):
         compare(case, dtype, tags)
 
@@ -197,7 +197,7 @@ EXACT = {  # NumPy's bits in float32
 @pytest.mark.parametrize("op", LAUNCHED, ids=lambda op: op.kind)
 @settings(max_examples=10)
 @given(data=st.data(), seed=st.integers(0, 1000), tag=st.sampled_from(["abcd", "acdb"]))
-def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str):
+def test_it_is_numpys(op: type, data: st.DataObject, seed, tag):
     case, wanted = data.draw(asked({**RANDOM, **WIDE, Reorder: SWAPS, Convert: CONVERSIONS}[op]))
     compare(case, "float32", given_in(case, tag), op in EXACT, wanted=wanted, seed=seed)
 

@@ -85,7 +85,7 @@ def test_a_norm():
 
 
 @pytest.mark.parametrize(("precision", "vector", "channels"), [("tf32", 4, 6), ("fp16", 8, 4), ("bf16", 8, 12)])
-def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: int):
+def test_a_norm_that_cudnn_does_not_have(precision, vector, channels):
     shape = (4, channels, 5)
     with refuses(
         f"cuDNN's batch norm needs a multiple of {vector} channels in {precision}, got {channels}: "
@@ -102,7 +102,7 @@ def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: 
         ({"sync": "rank"}, (), "kernel for training with sync='rank'"),
     ],
 )
-def test_a_norm_that_is_evaluated_only(more, wanted: tuple[int, ...], said: str):
+def test_a_norm_that_is_evaluated_only(more, wanted, said):
     op, shapes = BatchNorm(1e-5, 0.1, **more), Shapes(((4, 8),), (4, 8), training=True)
     assert list(norm(op, replace(shapes, training=False), TF32)) == ["forward"]
     if op.frozen:  # below all that is trained
@@ -158,7 +158,7 @@ def test_a_digest_depends_on_every_field():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_has_specs_and_each_but_once(name: str):
+def test_every_model_has_specs_and_each_but_once(name):
     classes, shape = SHAPES[name]
     build = classifier(partial(MODELS[name], classes=classes), shape, "uint8")
     for training in (True, False):
@@ -185,7 +185,7 @@ def run(spec: Spec, arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 @given(k=st.integers(1, 4), seed=st.integers(0, 2**32 - 1), groups=st.sampled_from([1, 2]), data=st.data())
-def test_convolutions_of_replicas_are_one_in_groups(k: int, seed: int, groups: int, data: st.DataObject):
+def test_convolutions_of_replicas_are_one_in_groups(k, seed, groups, data: st.DataObject):
     rng = np.random.default_rng(seed)
     op = replace(CONV, groups=groups, channels=4, bias=True)
     shapes = Shapes(((2, 2, 5, 5),), (2, 4, 3, 3), training=True, wanted=(0,))
@@ -209,7 +209,7 @@ def test_convolutions_of_replicas_are_one_in_groups(k: int, seed: int, groups: i
 
 
 @given(k=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
-def test_dense_layers_of_replicas_are_one_product(k: int, seed: int):
+def test_dense_layers_of_replicas_are_one_product(k, seed):
     """Samples' values of all replicas stand side by side."""
     rng, (n, features, units) = np.random.default_rng(seed), (3, 5, 4)
     shapes = Shapes(((n, k * features),), (n, k * units), training=True, wanted=(0,))

@@ -85,7 +85,7 @@ def test_operators_without_a_kernel_are_named_and_cpus_compute(tmp_path, test):
         ("numpy", "float32", True, ""),
     ],
 )
-def test_a_gpu_that_is_not_used_has_a_line(tmp_path, device: str, precision: str, there: bool, said: str):
+def test_a_gpu_that_is_not_used_has_a_line(tmp_path, device, precision, there, said):
     kept, note = on_device(job(tmp_path, device=device, precision=precision), Single(), rooms(refused, lambda: there))
     assert kept.device is HOST
     assert note.startswith(said or "computing with NumPy" if note else "")

@@ -79,7 +79,7 @@ IMAGES = [
     IMAGES,
     ids=["-".join((dtype, "augmented" if more else "plain", *how)) for dtype, more, *how in IMAGES],
 )
-def test_images(tmp_path, dtype: str, precision: str, execution: str, augmentation):
+def test_images(tmp_path, dtype, precision, execution, augmentation):
     """Numbers of float32 may be more than fp16 can hold, until they are scaled."""
     sets = {"train": tiny.TRAIN, "test": tiny.TEST}
     if dtype == "float32":
@@ -165,7 +165,7 @@ NETS = [(hard, NamedArrays), (soft, NamedArrays), (scaled, NamedArrays), (weight
     [(*one, way) for one in NETS for way in EXECUTIONS if one[0] is not rated or way == "streams"],
 )
 @each_precision
-def test_arrays_by_name(tmp_path, net, arrays, execution: str, precision: str):
+def test_arrays_by_name(tmp_path, net, arrays, execution, precision):
     """Ratings have no fused form."""
     job = lambda out, **how: named(out, net, arrays, **how)  # noqa: E731
     check(tmp_path, f"{net.__name__} {arrays}", job, precision, execution)
@@ -181,7 +181,7 @@ def test_arrays_by_name(tmp_path, net, arrays, execution: str, precision: str):
         (scaled, []),
     ],
 )
-def test_only_what_must_be_is_converted_and_that_once(tmp_path, net, wanted: list[str]):
+def test_only_what_must_be_is_converted_and_that_once(tmp_path, net, wanted):
     job = replace(named(tmp_path, net, NamedArrays, precision="bf16"), device=simulated(precision="bf16"))
     job = replace(job, config=replace(job.config, device="cuda"))
     assert [node.name for node in job.training_plan().graph.nodes if isinstance(node.op, Convert)] == wanted

@@ -40,7 +40,7 @@ def never(config: Config, comm: Communicator) -> tuple:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_on_a_gpu_where_asked(trained: Path, ranks: int):
+def test_on_a_gpu_where_asked(trained: Path, ranks):
     host = evaluate(trained, "data/test", Single(), batch_size=7, rooms=rooms(never))
     table = trained / "gpu.csv"
 

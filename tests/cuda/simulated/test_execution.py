@@ -121,7 +121,7 @@ def test_given_learners_are_tried_in_both_ways_and_the_faster_one_stays(tmp_path
 
 
 @pytest.mark.parametrize("seconds", [{"streams": 0.02, "fused": 0.03}, {"streams": 0.02, "fused": 0.02}])
-def test_streams_stay_where_fused_learners_are_no_faster(tmp_path, seconds: dict[str, float]):
+def test_streams_stay_where_fused_learners_are_no_faster(tmp_path, seconds):
     train(tmp_path, seconds, stop={"epochs": None, "iterations": 130})
     assert list(ran(tmp_path).values())[-1] == "streams"
     assert said(tmp_path)[-2].endswith("; settled on streams")
@@ -170,7 +170,7 @@ def test_a_replay_runs_the_same_at_the_same_iterations(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [30, 90])
-def test_a_run_that_is_killed_goes_on_as_it_ran(tmp_path, cut: int):
+def test_a_run_that_is_killed_goes_on_as_it_ran(tmp_path, cut):
     """What was decided is not asked again; what was not yet begins again."""
     how = {
         "checkpoint": {"every": "10 iterations", "keep": 100, "best": False},
@@ -211,7 +211,7 @@ def test_memory_is_asked_for_before(tmp_path):
 
 
 @pytest.mark.parametrize(("learners", "how"), [(1, {}), (2, {"execution": "streams"}), (2, {"execution": "fused"})])
-def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path, learners: int, how):
+def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path, learners, how):
     stop = {"epochs": None, "iterations": 30}
     train(tmp_path, learners=learners, stop=stop, **how)
     assert ran(tmp_path) == {0: how.get("execution", "streams")}
@@ -222,7 +222,7 @@ def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path, lea
 
 
 @pytest.mark.parametrize("assignment", ["fixed", "first_come"])
-def test_a_gpu_says_that_nobody_comes_first(tmp_path, assignment: str):
+def test_a_gpu_says_that_nobody_comes_first(tmp_path, assignment):
     train(tmp_path, execution="streams", assignment=assignment, stop={"epochs": None, "iterations": 2})
     told = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
     assert (told in (tmp_path / "run/log.txt").read_text()) == (assignment == "first_come")

@@ -23,7 +23,7 @@ def net(image):
 
 
 @pytest.mark.parametrize(("device", "precision"), [("cuda", "auto"), ("cuda", "float32"), ("auto", "bf16")])
-def test_predict(here: Path, monkeypatch, device: str, precision: str):
+def test_predict(here: Path, monkeypatch, device, precision):
     opened = []
 
     def found(config: Config, comm: Communicator) -> tuple[Device, str]:

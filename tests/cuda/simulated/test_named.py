@@ -26,7 +26,7 @@ def job(out: Path) -> Job:
 
 
 @pytest.mark.parametrize("room", [1 << 30, 1 << 10])
-def test_ratings_are_gathered_or_sent_and_learnt_alike(tmp_path, room: int):
+def test_ratings_are_gathered_or_sent_and_learnt_alike(tmp_path, room):
     host = tiny.run(job(tmp_path / "host"))
     gpu = run(job(tmp_path / "gpu"), told=room)
     assert tiny.distance(gpu.weights, host.weights) < 1e-3

@@ -16,7 +16,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("rule", ["auto", "ssgd"])
-def test_evaluations_and_the_order_of_streams_change_nothing(tmp_path, rule: str):
+def test_evaluations_and_the_order_of_streams_change_nothing(tmp_path, rule):
     settings = {**SETTINGS, "rule": tiny.RULES[rule]}
     often = run(work(tmp_path / "often", evaluate={"every": 0.2, "batch_size": 7}, **settings))
     never = run(work(tmp_path / "never", test=None, **settings), seed=1)
@@ -26,7 +26,7 @@ def test_evaluations_and_the_order_of_streams_change_nothing(tmp_path, rule: str
 
 
 @pytest.mark.parametrize("at", [19, 20, 25])  # an epoch is 57 / (3 * 2) = 9.5 iterations
-def test_resumed_it_goes_on_alike(tmp_path, at: int):
+def test_resumed_it_goes_on_alike(tmp_path, at):
     settings = {**SETTINGS, "checkpoint": {"every": f"{at} iterations"}}
     whole = run(work(tmp_path / "whole", **settings))
     run(work(tmp_path / "part", **{**settings, "stop": {"epochs": None, "iterations": at}}))

@@ -42,7 +42,7 @@ def check(tmp_path: Path, ranks: int = 1, execution: str = "streams", **settings
     ("rule", "ranks", "execution"),
     [("auto", 1, "fused"), ("ssgd", 1, "streams"), ("crossbow-3", 2, "streams"), ("independent", 1, "streams")],
 )
-def test_the_numbers_are_the_hosts(tmp_path, rule: str, ranks: int, execution: str):
+def test_the_numbers_are_the_hosts(tmp_path, rule, ranks, execution):
     check(tmp_path, ranks, execution, rule=tiny.RULES[rule])
     learners = read_arrays(point(tmp_path / "again", 12), "rank-0")["updates"].tolist()
     assert learners == [12, 12]
@@ -64,7 +64,7 @@ def test_a_step_that_the_losss_scale_has_cost_is_not_counted(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("execution", ["streams", "fused"])
-def test_frozen_layers_are_the_hosts(tmp_path, execution: str):
+def test_frozen_layers_are_the_hosts(tmp_path, execution):
     """A frozen batch norm below all that is trained normalises by its running statistics."""
     frozen = [{"match": name, "freeze": True} for name in ("conv1.*", "batch_norm1.*", "conv2.*", "batch_norm2.*")]
     check(tmp_path, execution=execution, net=resnet8, update={**ADAMW, "groups": frozen})
@@ -80,14 +80,14 @@ def test_a_gpu_has_no_gradients_of_a_frozen_norm(tmp_path):
     ("rule", "ranks", "execution"),
     [("auto", 1, "streams"), ("crossbow-3", 2, "streams"), ("ssgd", 1, "fused"), ("easgd", 1, "fused")],
 )
-def test_layers_are_trained_from_an_epoch_on(tmp_path, rule: str, ranks: int, execution: str):
+def test_layers_are_trained_from_an_epoch_on(tmp_path, rule, ranks, execution):
     """Two ranks are resumed behind it, one is before."""
     thawed = [{"match": name, "freeze": {"epochs": 1}} for name in ("conv1.*", "batch_norm1.*")]
     check(tmp_path, ranks, execution, net=resnet8, update={**ADAMW, "groups": thawed}, rule=tiny.RULES[rule])
 
 
 @pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("ssgd", 1), ("crossbow-3", 2)])
-def test_an_optimiser_of_a_group_is_the_hosts(tmp_path, rule: str, ranks: int):
+def test_an_optimiser_of_a_group_is_the_hosts(tmp_path, rule, ranks):
     """Two parts of the rows, each with states of its own."""
     head = {"match": "dense1.*", "lr_scale": 0.5, "update": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
     check(tmp_path, ranks, net=resnet8, update={**ADAMW, "groups": [head]}, rule=tiny.RULES[rule])

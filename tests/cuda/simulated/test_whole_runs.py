@@ -116,7 +116,7 @@ def run(job: Job, ranks: int = 1, **how) -> Trained:
         (lenet, "ssgd-scaled", 1, 2),
     ],
 )
-def test_the_numbers_are_the_hosts(tmp_path, net, rule: str, learners: int, ranks: int):
+def test_the_numbers_are_the_hosts(tmp_path, net, rule, learners, ranks):
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners}
     host = tiny.run(work(tmp_path / "host", **settings), ranks)
     gpu = run(work(tmp_path / "gpu", **settings), ranks)
@@ -142,7 +142,7 @@ def events(folder: Path) -> list[dict[str, float]]:
         (lenet, "crossbow-3", 1, 2),
     ],
 )
-def test_bits_are_the_same_in_whatever_order_streams_run(tmp_path, net, rule: str, learners: int, ranks: int):
+def test_bits_are_the_same_in_whatever_order_streams_run(tmp_path, net, rule, learners, ranks):
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "stop": STOP}
     first = run(work(tmp_path / "0", **settings), ranks)
     for seed in (1, 2):
@@ -160,7 +160,7 @@ def test_graphs_change_no_bit(tmp_path):
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "number-3"])
-def test_a_run_that_is_continued_has_the_same_bits(tmp_path, rule: str):
+def test_a_run_that_is_continued_has_the_same_bits(tmp_path, rule):
     settings = {"net": resnet, "learners": 2, "rule": tiny.RULES[rule]}
     whole = run(work(tmp_path / "whole", **settings))
     half = {**settings, "checkpoint": {"every": "7 iterations", "keep": 9}, "stop": {"epochs": None, "iterations": 15}}
@@ -171,7 +171,7 @@ def test_a_run_that_is_continued_has_the_same_bits(tmp_path, rule: str):
 
 
 @pytest.mark.parametrize("first", ["gpu", "host"])
-def test_another_device_goes_on_in_a_precision_of_its_own(tmp_path, first: str):
+def test_another_device_goes_on_in_a_precision_of_its_own(tmp_path, first):
     """What is stored depends neither on layouts nor on the device; auto is what each takes."""
     settings = {"learners": 2, "precision": "auto", "checkpoint": {"every": "10 iterations"}}
     half, folder = {**settings, "stop": STOP}, tmp_path / "half"
@@ -213,7 +213,7 @@ def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path):
 
 
 @pytest.mark.parametrize(("precision", "apart"), [("tf32", 1e-3), ("bf16", 0.3), ("fp16", 0.1)])
-def test_other_precisions_learn_the_same(tmp_path, precision: str, apart: float):
+def test_other_precisions_learn_the_same(tmp_path, precision, apart):
     """Weights and all that averages stay float32: what differs is what 16 bits round on the way."""
     settings = {"net": resnet8, "learners": 2, "update": {"lr": 0.02}}
     host = tiny.run(work(tmp_path / "host", **settings))
@@ -276,9 +276,7 @@ def normalising(image: Tensor) -> Tensor:
         (normalising, "auto", 2, 1, "float32"),
     ],
 )
-def test_fused_learners_are_the_learners_on_streams(
-    tmp_path, net, rule: str, learners: int, ranks: int, precision: str
-):
+def test_fused_learners_are_the_learners_on_streams(tmp_path, net, rule, learners, ranks, precision):
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "precision": precision, "stop": STOP}
     apart = run(work(tmp_path / "streams", execution="streams", **settings), ranks)
     fused = run(work(tmp_path / "fused", execution="fused", **settings), ranks, seed=1)
@@ -298,7 +296,7 @@ def test_what_has_no_fused_form_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("execution", ["streams", "fused"])
-def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path, execution: str):
+def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path, execution):
     """Only the communication's and the pipeline's threads wait for the device; a learner is a copy and a launch."""
     seen = []
     job = work(tmp_path, learners=3, execution=execution, stop={"epochs": None, "iterations": 12})
@@ -387,7 +385,7 @@ def test_metrics_have_the_most_memory_that_was_held(tmp_path):
 
 
 @pytest.mark.parametrize(("execution", "rule"), [("streams", "auto"), ("fused", "auto"), ("streams", "number-3")])
-def test_learners_come_and_go(tmp_path, execution: str, rule: str):
+def test_learners_come_and_go(tmp_path, execution, rule):
     """As on the host: new ones start from the centre; the same bits in any order."""
 
     def body(comm: Communicator, out: str, seed: int):
@@ -466,7 +464,7 @@ class Waking(Nccl):
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
-def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path, rule: str):
+def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path, rule):
     """Two ranks whose all-reduces run on the averaging streams, when those come to them."""
     settings = {"rule": tiny.RULES[rule], "learners": 2, "stop": {"epochs": None, "iterations": 9}}
     staged = run(work(tmp_path / "staged", **settings), 2)
@@ -490,7 +488,7 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path, r
 @pytest.mark.parametrize(
     ("rule", "overlap", "hides"), [("crossbow", True, True), ("crossbow", False, False), ("ssgd", True, False)]
 )
-def test_metrics_have_what_learners_stood_still_for(tmp_path, rule: str, overlap: bool, hides: bool):
+def test_metrics_have_what_learners_stood_still_for(tmp_path, rule, overlap, hides):
     """By the device's clock. Where nothing is computed beside an exchange none of it is hidden."""
     found = run(work(tmp_path, learners=2, rule=tiny.RULES[rule], overlap=overlap), 2)
     entries = tiny.events(tmp_path / "run", "train")

@@ -22,7 +22,7 @@ LENGTHS = {
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_heads_side_by_side(lengths: str, causal: bool, packed: bool):
+def test_heads_side_by_side(lengths, causal, packed):
     t, s = LENGTHS[lengths]
     shapes = ((2, t, 3 * 16),) if packed else ((2, t, 16), (2, s, 16), (2, s, 10))
     for training in (False, True):
@@ -33,7 +33,7 @@ def test_heads_side_by_side(lengths: str, causal: bool, packed: bool):
 @pytest.mark.parametrize("mask", ["", FLOAT, "int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_attention(lengths: str, causal: bool, mask: str):
+def test_attention(lengths, causal, mask):
     t, s = LENGTHS[lengths]
     shapes = ((2, 2, t, 8), (2, 2, s, 8), (2, 2, s, 5))
     if mask:
@@ -52,7 +52,7 @@ def test_attention(lengths: str, causal: bool, mask: str):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("ones", range(4))
-def test_the_gradient_of_a_mask(ones: int, lengths: str, causal: bool, wanted: tuple[int, ...]):
+def test_the_gradient_of_a_mask(ones, lengths, causal, wanted):
     """Of (n, heads, t, s) where no axis, or one, is broadcast; beside other gradients, and by itself."""
     t, s = LENGTHS[lengths]
     mask = tuple(1 if axis == ones else extent for axis, extent in enumerate((2, 2, t, s)))

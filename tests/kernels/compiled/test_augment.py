@@ -35,7 +35,7 @@ def guarded(bench: Bench, node: str) -> Array:
 @pytest.mark.parametrize("op", EXACT, ids=lambda op: op.kind)
 @settings(max_examples=40)
 @given(data=st.data(), seed=st.integers(0, 1000), node=st.sampled_from(["node", "another"]))
-def test_its_bits_are_numpys(op: type, data: st.DataObject, seed: int, node: str):
+def test_its_bits_are_numpys(op: type, data: st.DataObject, seed, node):
     mine, theirs = both(data.draw(RANDOM[op]), seed)
     if op is ops.OneHot:
         for bench in (mine, theirs):

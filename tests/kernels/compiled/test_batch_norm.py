@@ -35,7 +35,7 @@ def bench(kind: str, shape: tuple[int, ...], seed: int = 0, wanted: tuple[int, .
 )
 @given(st.integers(1, 4), st.sampled_from([16, 32, 48]), st.integers(1, 23), st.integers(1, 17), st.integers(0, 1000))
 @settings(max_examples=20)
-def test_it_is_numpys(kind: str, wanted: tuple[int, ...], n: int, c: int, h: int, w: int, seed: int):
+def test_it_is_numpys(kind, wanted, n, c, h, w, seed):
     """Images of a pixel, of less than a chunk, of three chunks and a rest that four registers do not divide."""
     if n * h * w > 3:  # the variance of two may be next to nothing
         check(bench(kind, (n, c, h, w), seed, wanted))
@@ -43,12 +43,12 @@ def test_it_is_numpys(kind: str, wanted: tuple[int, ...], n: int, c: int, h: int
 
 @pytest.mark.parametrize("area", [(1, 1), (1, 15), (1, 17), (1, 127), (1, 128), (1, 129), (16, 16), (3, 131)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_at_the_ends_of_chunks(kind: str, area: tuple[int, int]):
+def test_at_the_ends_of_chunks(kind, area):
     check(bench(kind, (5, 16, *area)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_deviations_small_beside_the_mean(kind: str):
+def test_deviations_small_beside_the_mean(kind):
     """Of mean 1000 and deviation 1. y = scale x + shift is off by shift's rounding and half a unit of its own; so are
     x - mean, by the mean's, and what is made of it. Variances keep float32's accuracy: they are of deviations."""
     fast = bench(kind, (4, 32, 19, 17))
@@ -112,7 +112,7 @@ def test_a_relus_gradient_goes_where_its_output_is():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_a_number_stays_in_its_channel(kind: str, value: float):
+def test_what_is_not_a_number_stays_in_its_channel(kind, value):
     whole, broken = bench(kind, (2, 32, 7, 9)), bench(kind, (2, 32, 7, 9))
     broken.x[0][1, 5, 3, 3] = value
     for each in (whole, broken):

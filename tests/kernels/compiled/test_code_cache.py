@@ -80,7 +80,7 @@ def test_a_file_that_changes_before_its_function_is_compiled(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["image", "resize"])
-def test_the_decorator_of_a_part_is_in_the_key(name: str):
+def test_the_decorator_of_a_part_is_in_the_key(name):
     modules = {name: vars(import_module(f"mpibow.kernels.compiled.{name}"))}
     code_cache._follow(modules[name], modules)
     assert "mpibow.kernels.compiled.numeric" in modules

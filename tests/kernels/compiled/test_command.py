@@ -78,7 +78,7 @@ def test_integers_with_and_without_a_sign_pass_for_each_other():
         ({"more": 1}, "got an unexpected keyword argument 'more'"),
     ],
 )
-def test_an_argument_of_another_type_is_refused(changed: dict, message: str):
+def test_an_argument_of_another_type_is_refused(changed, message):
     with pytest.raises(TypeError, match=f"^report: {message}$"):
         report.command(**arguments(**changed))
 

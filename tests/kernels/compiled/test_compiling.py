@@ -123,7 +123,7 @@ def test_a_job_says_it_where_something_is_new_and_only_there():
     ],
     ids=str,
 )
-def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict, matrices: bool):
+def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings, matrices):
     job = open_job(load_mapping({**BUILT_IN, "device": "onednn", "precision": "float32", **settings}, []))
     rehearsed = []
 

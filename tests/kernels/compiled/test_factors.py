@@ -25,7 +25,7 @@ def product(row: Array, rank: int, units: int, inputs: int) -> Array:
 
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.integers(0, 1000), st.booleans())
 @settings(max_examples=40)
-def test_the_product_is_the_gradient(batch: int, blocks: int, tiles: int, more: int, seed: int, biased: bool):
+def test_the_product_is_the_gradient(batch, blocks, tiles, more, seed, biased):
     """Of a batch that need not fill the rank; nothing is written behind the factors."""
     units, inputs, rank = LANES * blocks, 16 * tiles, -(-batch // 4) * 4 + 4 * more
     generator = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ def test_the_product_is_the_gradient(batch: int, blocks: int, tiles: int, more: 
 @needs_onednn
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("batch", [3, 4])
-def test_a_dense_layer_writes_them_where_its_plan_wants_them(batch: int, bias: bool):
+def test_a_dense_layer_writes_them_where_its_plan_wants_them(batch, bias):
     """Whole gradients and factors of one layer are the same; dx knows nothing of it."""
     units, inputs = 128, 64
     kernel = TABLE[ops.Dense]

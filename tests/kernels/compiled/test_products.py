@@ -28,7 +28,7 @@ def drawn(generator: np.random.Generator, rows: int, columns: int, turned: bool)
 
 @given(sides, sides, sides, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 99))
 @settings(max_examples=100)
-def test_it_is_numpys(m: int, n: int, k: int, left: bool, right: bool, more: bool, seed: int):
+def test_it_is_numpys(m, n, k, left, right, more, seed):
     generator = np.random.default_rng(seed)
     a, b, y = (
         drawn(generator, m, k, left),

@@ -13,7 +13,7 @@ from tests.kernels.cases import INITIAL, Bench, Case
 @pytest.mark.parametrize("units", [1, 70])
 @pytest.mark.parametrize("states", [0, 1])
 @pytest.mark.parametrize("op", [ops.Lstm, ops.Gru], ids=lambda op: op.kind)
-def test_last_outputs_and_their_gradients(op, states: int, units: int, shape: tuple[int, int, int]):
+def test_last_outputs_and_their_gradients(op, states, units, shape):
     """From initial states, too."""
     given = [(shape[0], units)] * (states * (2 if op is ops.Lstm else 1))
     case = Case(op(units, INITIAL, bool(given)), (shape, *given))

@@ -19,6 +19,6 @@ KERNELS = {
 @pytest.mark.parametrize("op", KERNELS, ids=lambda op: op.kind)
 @settings(max_examples=60)
 @given(data=st.data(), seed=st.integers(0, 1000))
-def test_it_is_numpys(op: type, data: st.DataObject, seed: int):
+def test_it_is_numpys(op: type, data: st.DataObject, seed):
     case, wanted = data.draw(asked(RANDOM[op]))
     compare(KERNELS[op], case, seed, wanted)

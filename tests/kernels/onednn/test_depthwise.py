@@ -54,8 +54,8 @@ def ours(made: Bench) -> bool:
 )
 @settings(max_examples=60)
 def test_it_is_numpys(
-    n: int, channels: int, kernel: Pair, stride: Pair, dilation: Pair, side: Pair, bias: bool, relu: bool,
-    wanted: tuple[int, ...], seed: int, data: st.DataObject,
+    n, channels, kernel: Pair, stride: Pair, dilation: Pair, side: Pair, bias, relu,
+    wanted, seed, data: st.DataObject,
 ):  # fmt: skip
     """Padding up to the window's reach: whole rows and columns of taps see nothing but padding."""
     reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
@@ -74,7 +74,7 @@ def test_it_is_numpys(
 )
 @pytest.mark.parametrize("channels", [2, 16, 20, 48])
 @needs_wide
-def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation: Pair, channels: int):
+def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation: Pair, channels):
     padding = tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilation, strict=True))
     made = bench(depthwise(channels, kernel, padding=(padding[0], padding[1]), dilation=dilation))
     assert ours(made)

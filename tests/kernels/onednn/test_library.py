@@ -58,7 +58,7 @@ def test_a_library_that_cannot_be_loaded(tmp_path):
         ("libstdc++.so.6", "apt-get install libstdc++6, or dnf install libstdc++"),
     ],
 )
-def test_a_library_whose_own_libraries_the_system_lacks(monkeypatch, lacks: str, remedy: str):
+def test_a_library_whose_own_libraries_the_system_lacks(monkeypatch, lacks, remedy):
     reason = f"{lacks}: cannot open shared object file: No such file or directory"
 
     def refuse(path: str) -> None:
@@ -93,7 +93,7 @@ class Altered:
 
 
 @pytest.mark.parametrize("symbol", dnn.NEEDED)
-def test_a_library_that_lacks_a_function(monkeypatch, symbol: str):
+def test_a_library_that_lacks_a_function(monkeypatch, symbol):
     real = ctypes.CDLL(PATH)
     monkeypatch.setattr(dnn.ctypes, "CDLL", lambda path: Altered(real, **{symbol: None}))
     with refuses(
@@ -128,7 +128,7 @@ def test_what_is_needed_is_what_is_called():
         (lambda v: setattr(v, "cpu", 1024), BUILD.replace("RUNTIME", "runtime 1024")),
     ],
 )
-def test_a_library_of_another_version_or_build(monkeypatch, change: Callable[..., None], message: str):
+def test_a_library_of_another_version_or_build(monkeypatch, change: Callable[..., None], message):
     real = ctypes.CDLL(PATH)
     real.dnnl_version.restype = ctypes.POINTER(dnn._Version)
     version = dnn._Version.from_buffer_copy(real.dnnl_version().contents)

@@ -25,7 +25,7 @@ def conv(k: int, stride: int, bias: bool = False) -> ops.Conv2d:
 )  # fmt: skip
 @settings(max_examples=60)
 def test_against_numpy(
-    strips: int, wide: int, high: int, stride: int, c: int, k: int, bias: bool, relu: bool
+    strips, wide, high, stride, c, k, bias, relu
 ):  # fmt: skip
     op, n = conv(k, stride, bias), strips * low.STRIP // wide
     case = Case(ConvRelu(op) if relu else op, ((n, c, stride * high, stride * wide),))
@@ -40,7 +40,7 @@ def bench(n: int, high: int, wide: int, stride: int) -> Bench:
 @needs_wide
 @pytest.mark.parametrize("wide", low.WIDTHS)
 @pytest.mark.parametrize("stride", low.STRIDES)
-def test_an_image_has_the_same_bits_in_every_batch(wide: int, stride: int):
+def test_an_image_has_the_same_bits_in_every_batch(wide, stride):
     n = low.STRIP // wide
     whole, part = bench(3 * n, 3, wide, stride), bench(n, 3, wide, stride)
     assert set(whole.buffers.forward) == set(part.buffers.forward) == {"zeros"}
@@ -67,7 +67,7 @@ def test_an_image_has_the_same_bits_in_every_batch(wide: int, stride: int):
         (ops.Conv2d(32, (3, 3), (1, 1), (1, 1), False, INITIAL, 2), (8, 32, 4, 4)),
     ],
 )
-def test_all_else_is_left_to_others(op: ops.Conv2d, x: tuple[int, ...]):
+def test_all_else_is_left_to_others(op: ops.Conv2d, x):
     def fits(op: ops.Conv2d, x: tuple[int, ...]) -> bool:
         return low.fits(op, Shapes((x,), op.infer(x), training=True, wanted=(0,)))
 

@@ -41,7 +41,7 @@ TAGS = st.sampled_from(LAYOUTS)
 @pytest.mark.parametrize("op", [op for op in OWN if op is not Reorder], ids=lambda op: op.kind)
 @settings(max_examples=20)
 @given(data=st.data(), seed=st.integers(0, 1000), tag=TAGS)
-def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str):
+def test_it_is_numpys(op: type, data: st.DataObject, seed, tag):
     case, wanted = data.draw(asked(RANDOM[op]))
     compare(TABLE[op], case, seed, wanted, tag)
 
@@ -50,7 +50,7 @@ def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str):
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 3)])
 @pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.parametrize("groups", [4, 16, 32, 64])
-def test_a_channel_a_group(groups: int, each: int, kernel: tuple[int, int], wanted: tuple[int, ...]):
+def test_a_channel_a_group(groups, each, kernel, wanted):
     """The library's layouts of such weights have axes of one element, which it names in places of their own."""
     op = ops.Conv2d(groups * each, kernel, (1, 1), (kernel[0] // 2, kernel[1] // 2), True, INITIAL, groups)
     compare(TABLE[ops.Conv2d], Case(op, ((2, groups, 6, 6),)), 0, wanted)
@@ -58,7 +58,7 @@ def test_a_channel_a_group(groups: int, each: int, kernel: tuple[int, int], want
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_what_is_added_comes_in_the_layout_of_the_sum(bias: bool, relu: bool):
+def test_what_is_added_comes_in_the_layout_of_the_sum(bias, relu):
     """Of windows that are mostly padding: for these the library likes another layout once there is a sum."""
     conv = ops.Conv2d(4, (2, 4), (1, 3), (1, 3), bias, INITIAL)
     op = Alone(conv, ops.BatchNorm(1e-3, 0.1), added=True, relu=relu)
@@ -89,17 +89,17 @@ def winograd_fits(n: int, c: int, k: int, h: int, w: int, taps: int = 3, padding
 )
 @settings(max_examples=20)
 def test_winograd(
-    n: int,
-    c: int,
-    k: int,
-    high: int,
-    wide: int,
-    window: tuple[int, int],
-    low: bool,
-    bias: bool,
-    relu: bool,
-    wanted: tuple[int, ...],
-    seed: int,
+    n,
+    c,
+    k,
+    high,
+    wide,
+    window,
+    low,
+    bias,
+    relu,
+    wanted,
+    seed,
 ):
     """Whole strips and parts of them; images of a group and of several, which extend beyond it, one pair of rows high
     and several."""
@@ -114,7 +114,7 @@ def test_winograd(
 
 
 @pytest.mark.parametrize(("c", "k"), [(512, 256), (256, 512)])
-def test_winograd_of_many_channels(c: int, k: int):
+def test_winograd_of_many_channels(c, k):
     assert winograd_fits(4, c, k, 8, 8)
     op = ops.Conv2d(k, (3, 3), (1, 1), (1, 1), True, INITIAL)
     compare(TABLE[ops.Conv2d], Case(op, ((4, c, 8, 8),)), 0, (0,), "aBcd16b")
@@ -148,9 +148,7 @@ def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on():
         ((8, 16, 16, 12, 8), 5, 25),
     ],
 )
-def test_winograd_takes_larger_tiles_where_they_pay_off(
-    shape: tuple[int, int, int, int, int], taps: int, expected: int
-):
+def test_winograd_takes_larger_tiles_where_they_pay_off(shape, taps, expected):
     n, c, k, h, w = shape
     op = ops.Conv2d(k, (taps, taps), (1, 1), (taps // 2, taps // 2), False, INITIAL)
     assert winograd.form(op, Shapes(((n, c, h, w),), (n, k, h, w), training=True)) == expected
@@ -172,12 +170,12 @@ def test_winograd_takes_larger_tiles_where_they_pay_off(
         ((4, 32, 64, 12, 16), 0, False),
     ],
 )
-def test_winograd_of_5x5_needs_more_outputs(shape: tuple[int, int, int, int, int], padding: int, expected: bool):
+def test_winograd_of_5x5_needs_more_outputs(shape, padding, expected):
     assert winograd_fits(*shape, 5, padding) == expected
 
 
 @pytest.mark.parametrize("added", [False, True])
-def test_it_is_onednn_that_normalises_where_vectors_are_shorter(monkeypatch, added: bool):
+def test_it_is_onednn_that_normalises_where_vectors_are_shorter(monkeypatch, added):
     monkeypatch.setattr(LIBRARY, "wide", False)
     op = NormAddRelu(ops.BatchNorm(1e-3, 0.1), added=added)
     case = Case(op, ((2, 32, 3, 5),) * (1 + added))
@@ -188,7 +186,7 @@ def test_it_is_onednn_that_normalises_where_vectors_are_shorter(monkeypatch, add
 
 
 @pytest.mark.parametrize("tag", LAYOUTS)
-def test_the_gradient_of_equals_goes_to_the_first(tag: str):
+def test_the_gradient_of_equals_goes_to_the_first(tag):
     op = ops.MaxPool2d((3, 2), (2, 1), (1, 1), True)
     case = Case(op, ((2, 17, 7, 6),))
     fast, slow = (
@@ -206,7 +204,7 @@ def test_the_gradient_of_equals_goes_to_the_first(tag: str):
 
 @given(images, TAGS, TAGS)
 @settings(max_examples=20)
-def test_reorder(shape: tuple[int, ...], source: str, target: str):
+def test_reorder(shape, source, target):
     bench = Bench(Case(Reorder(source, target), (shape,)), TABLE[Reorder], "float32", given=(source,))
     np.testing.assert_array_equal(bench.forward(), bench.x[0])
     bench.backward()

@@ -78,7 +78,7 @@ FUSED = {  # model: steps in training, in evaluation
 
 
 @pytest.mark.parametrize("model", FUSED)
-def test_what_is_fused(model: str):
+def test_what_is_fused(model):
     shape, options = SMALL[model]
     training, evaluation = (plan_of(model, shape, training, **options) for training in (True, False))
     assert (steps(training), steps(evaluation)) == FUSED[model]
@@ -124,7 +124,7 @@ def moved(plan: Plan) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("model", ["lenet", "resnet20", "resnet50", "googlenet"])
-def test_own_kernels_take_what_they_get(model: str, training: bool):
+def test_own_kernels_take_what_they_get(model, training):
     """Whatever layouts oneDNN prefers on this processor: images are reordered for its primitives and where a net is
     flattened, and from the layout in which they were made; in a concat all lie alike. On AVX2 its blocks have 8
     channels, ours 16."""
@@ -176,7 +176,7 @@ def test_every_operator_runs_without_python(case: Case):
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("model", SMALL)
-def test_a_model_runs_as_one_call(model: str, training: bool):
+def test_a_model_runs_as_one_call(model, training):
     shape, options = SMALL[model]
     plan = plan_of(model, shape, training, **options)
     weights = np.zeros(plan.layout.size, np.float32)
@@ -253,7 +253,7 @@ def multiplying(left: bool, many: bool, shown: bool) -> Graph:
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("left", [False, True])
-def test_factors_are_turned_without_a_copy(left: bool, many: bool):
+def test_factors_are_turned_without_a_copy(left, many):
     """But the rows of many matrices that one is multiplied with."""
     (plan, mine), (shown, theirs) = (ran(multiplying(left, many, shown), FAST) for shown in (False, True))
     for each, fused in ((plan, many or not left), (shown, False)):
@@ -284,7 +284,7 @@ CUTS = {
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("cut", CUTS)
-def test_heads_are_not_cut_apart(cut: str, masked: bool):
+def test_heads_are_not_cut_apart(cut, masked):
     (plan, mine), (shown, theirs) = (ran(attending(CUTS[cut], masked, shown), FAST) for shown in (False, True))
     assert kinds_of(plan) & {"heads+attention", "permute"} == {"heads+attention"}
     assert kinds_of(shown) & {"heads+attention", "permute"} == {"permute"}

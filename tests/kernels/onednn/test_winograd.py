@@ -45,7 +45,7 @@ def matrices(form: int) -> dict[str, Matrix]:
 
 
 @pytest.mark.parametrize("form", TRANSFORMS)
-def test_a_tile_is_exactly_the_convolution(form: int):
+def test_a_tile_is_exactly_the_convolution(form):
     f, integers = TRANSFORMS[form], np.random.default_rng(form).integers
     outputs, taps = divmod(form, 10)
     assert (f.outputs, f.taps) == (outputs, taps)
@@ -57,7 +57,7 @@ def test_a_tile_is_exactly_the_convolution(form: int):
 
 
 @pytest.mark.parametrize("form", TRANSFORMS)
-def test_the_code_multiplies_by_the_matrix(form: int):
+def test_the_code_multiplies_by_the_matrix(form):
     generator = np.random.default_rng(form)
     for name, matrix in matrices(form).items():
         lines = generator.standard_normal(len(matrix[0]))
@@ -95,7 +95,7 @@ def computed(made: Bench) -> list:
 
 @needs_onednn
 @pytest.mark.parametrize(("taps", "padding", "high", "wide"), WINDOWS)
-def test_gradients_are_the_adjoints(taps: int, padding: int, high: int, wide: int):
+def test_gradients_are_the_adjoints(taps, padding, high, wide):
     """<dy, y> = <dx, x> = <dw, w>: convolution is linear in both. Off by less than one rounding of all its products."""
     made = bench(taps, padding, high, wide)
     y, dx, dw = computed(made)
@@ -107,7 +107,7 @@ def test_gradients_are_the_adjoints(taps: int, padding: int, high: int, wide: in
 
 @needs_onednn
 @pytest.mark.parametrize(("taps", "padding", "high", "wide"), WINDOWS)
-def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, high: int, wide: int):
+def test_the_same_bits_every_time_whatever_the_batch(taps, padding, high, wide):
     whole, alone = bench(taps, padding, high, wide), bench(taps, padding, high, wide, 1)
     first, second = [array.copy() for array in computed(whole)], computed(bench(taps, padding, high, wide))
     for array, again in zip(first, second, strict=True):
@@ -120,7 +120,7 @@ def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, hi
 
 @needs_onednn
 @pytest.mark.parametrize(("taps", "padding", "high", "wide"), WINDOWS)
-def test_it_can_be_left_to_onednn(taps: int, padding: int, high: int, wide: int):
+def test_it_can_be_left_to_onednn(taps, padding, high, wide):
     fewer, plain = bench(taps, padding, high, wide), bench(taps, padding, high, wide, winograd=False)
     assert set(fewer.buffers.forward) == ({"u", "v", "m", "edge"} if LIBRARY.wide else {"scratch"})
     assert set(plain.buffers.forward) == {"scratch"}
