@@ -2,6 +2,9 @@
 
 A panel holds up to WIDE vectors of columns of the right factor, row after row: (k, vectors, 16). The left
 factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
+
+One or two rows have too few sums in a panel of one vector to hide the latency of an addition: they pass by several
+neighbouring panels at once.
 """
 
 from collections.abc import Callable
@@ -34,9 +37,10 @@ from .vectors import (
 TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 HEIGHTS = (TALL, 4, 2, 1)
+BESIDE = 4 if WIDE == 1 else 0  # the most panels that a row passes by at once; of two rows half as many
 
 
-@specialised(HEIGHTS, range(1, WIDE + 1))
+@specialised(HEIGHTS, range(1, max(WIDE, BESIDE) + 1))
 def multiply_tile(
     b: IRBuilder,
     tall: int,
@@ -54,6 +58,9 @@ def multiply_tile(
 ) -> None:
     """out (rows, vectors) = left (rows, k) panel + more. In the last vector `rest` columns count; `more` may be 0, for
     none. `row` is the distance of left's rows, `step` the distance of its elements."""
+    if tall * wide > TALL * WIDE:  # more sums than registers: never asked for
+        return
+    apart = b.mul(k, I64(LINE)) if BESIDE else I64(LINE)  # of vectors: each is a panel, or they are one
     lefts = [left]
     for _ in range(1, tall):
         lefts.append(b.add(lefts[-1], row))
@@ -62,8 +69,8 @@ def multiply_tile(
         for v in range(wide):
             ask(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
     with cgutils.for_range(b, k) as loop:
-        here, along = b.add(panel, b.mul(loop.index, I64(wide * LINE))), b.mul(loop.index, step)
-        lines = [load(b, here, v * LINE) for v in range(wide)]
+        here, along = b.add(panel, b.mul(loop.index, I64(min(wide, WIDE) * LINE))), b.mul(loop.index, step)
+        lines = [load(b, b.add(here, b.mul(apart, I64(v))), 0) for v in range(wide)]
         for start, line_of_sums in zip(lefts, sums, strict=True):
             scalar = scalar_at(b, b.add(start, along), 0)
             for line, each in zip(lines, line_of_sums, strict=True):

@@ -12,7 +12,7 @@ from mpibow.graph.kernel import Spec
 
 from .code_cache import shared
 from .native import Address, Floats, floats, native, row_at
-from .panels import TALL, WIDE, multiply_tile, pack, pack_turned
+from .panels import BESIDE, TALL, WIDE, multiply_tile, pack, pack_turned
 from .vectors import LINE, turn
 
 DEEP = 256  # rows of a panel: 48 KB, and the terms that are added up before a tile is written
@@ -82,6 +82,8 @@ def by_panels(
 ) -> None:
     """out (m, n) = left (m, k) right + more, by right's panels; `group` is from 16 rows of left to the next."""
     lines, parts = _even(n)
+    if m <= BESIDE // 2:
+        parts = (lines * m + BESIDE - 1) // BESIDE
     at = 0
     for part in range(parts):
         vectors = _share(lines, parts, part)

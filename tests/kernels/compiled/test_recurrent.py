@@ -9,7 +9,7 @@ from mpibow.kernels.numpy import OPERATORS as NUMPY
 from tests.kernels.cases import INITIAL, Bench, Case
 
 
-@pytest.mark.parametrize("shape", [(5, 7, 33), (1, 3, 16), (12, 1, 5)])
+@pytest.mark.parametrize("shape", [(5, 7, 33), (1, 3, 16), (2, 4, 20), (12, 1, 5)])
 @pytest.mark.parametrize("units", [1, 70])
 @pytest.mark.parametrize("states", [0, 1])
 @pytest.mark.parametrize("op", [ops.Lstm, ops.Gru], ids=lambda op: op.kind)
@@ -35,3 +35,16 @@ def test_last_outputs_and_their_gradients(op, states, units, shape):
     results += [(mine.dw[key], array) for key, array in theirs.dw.items()]
     for got, expected in results:
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1.0, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("op", [ops.Lstm, ops.Gru], ids=lambda op: op.kind)
+def test_samples_alone_have_the_bits_that_they_have_among_others(op):
+    """Alone they pass by several panels of weights at once, on processors with few registers."""
+    many, *few = (Bench(Case(op(70, INITIAL), ((n, 20, 9),)), OPERATORS[op], "float32") for n in (5, 1, 2))
+    many.forward()
+    for bench in few:
+        for key, array in bench.w.items():
+            array[...] = many.w[key]
+        bench.x[0][...] = many.x[0][: len(bench.y)]
+        bench.forward()
+        np.testing.assert_array_equal(bench.y, many.y[: len(bench.y)])
