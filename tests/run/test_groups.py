@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpibow import batch_norm, dense, detach, flatten, relu
 from mpibow.comm import Communicator
 from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
+from mpibow.graph.graph import Tensor
 from mpibow.graph.layout import initial_weights
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.optim.adam import AdamW
@@ -83,6 +85,25 @@ def test_frozen_weights_do_not_count_in_clip_norm(tmp_path):
     work = tiny.job(tmp_path, **{**settings, "iterations": 1})
     moved = tiny.run(work).weights[last] - begun(work)[last]
     assert np.linalg.norm(moved) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("name", ["adagrad", "adam", "adamw", "lion", "muon", "rmsprop", "sgd"])
+def test_weights_that_no_loss_depends_on_take_no_step(tmp_path, name: str):
+    """As in PyTorch, whose gradient is None there; a norm of theirs follows the data all the same."""
+
+    def net(image: Tensor) -> Tensor:
+        x = relu(dense(flatten(image), 12, name="first"))
+        batch_norm(dense(x, 7, name="apart"), name="apart_norm")
+        return dense(x, 3, name="last") + detach(dense(x, 3, name="apart2"))
+
+    settings = groups({"match": "*", "weight_decay": 0.2, "l1": 0.1}, name=name, decay_biases=True)
+    work = tiny.job(tmp_path, net=net, learners=3, **settings)
+    trained, before = tiny.run(work).weights, begun(work)
+    moved = [each for each in before if tiny.distance({each: trained[each]}, {each: before[each]}) > 1e-12]
+    assert moved == ["first.weight", "first.bias", "last.weight", "last.bias"]
+    assert trained["apart_norm.mean"].any()
+    assert "frozen, as no loss depends on them: 144 weights (apart.weight, " in (tmp_path / "run/log.txt").read_text()
+    assert "apart2.weight" not in [span.name for span in work.matrices.spans]
 
 
 def test_not_all_weights_are_frozen(tmp_path):
