@@ -244,6 +244,7 @@ def identity(job: Job, plan: Plan) -> JsonObject:
         "train_samples": job.train.count,
         "sample_weight": checksum(job.train),
         "order": version_of(job.train),
+        "contents": job.contents,
     }
 
 
