@@ -292,7 +292,8 @@ def _take_up(start: Start, state: State, config: Config) -> None:
         return
     assert path is not None
     samples = header.batch_size * (sum(header.counts) if state.engine.alike else 1)
-    state.restore(path, header.rule, start.centre, kept_states(header.config, config), samples)
+    states = kept_states(header.config, config, state.plan.layout)
+    state.restore(path, header.rule, start.centre, states, samples)
 
 
 def _ledger_of(start: Start, job: Job) -> Ledger:

@@ -204,6 +204,7 @@ def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path):
         tiny.train(tmp_path, rule="then", **groups(THAWED))
 
 
+COLD = {"match": "dense1.bias", "freeze": True}
 HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
 
 
@@ -266,9 +267,16 @@ def test_what_an_optimiser_of_a_group_may_not_be(tmp_path, own: dict, text: str)
         tiny.job(tmp_path, **groups({"match": "*.bias", "update": own}))
 
 
-def test_other_optimisers_of_groups_begin_anew(tmp_path):
-    """A checkpoint's counts are of other parts."""
-    tiny.train(tmp_path, checkpoint=tiny.keeping(8), **groups(HEAD))
-    later = {**groups(HEAD, THAWED), "iterations": 20}
-    tiny.train(tmp_path, resume=tmp_path / "run", **later)
+@pytest.mark.parametrize(
+    ("before", "later"),
+    [
+        ([HEAD], [HEAD, THAWED]),
+        ([HEAD], [{**HEAD, "match": "dense1.*"}]),
+        ([HEAD, COLD], [HEAD, {**COLD, "match": "dense1.weight"}]),
+    ],
+)
+def test_other_optimisers_of_groups_begin_anew(tmp_path, before: list[dict], later: list[dict]):
+    """A checkpoint's counts are of other parts, or of other weights."""
+    tiny.train(tmp_path, checkpoint=tiny.keeping(8), **groups(*before))
+    tiny.train(tmp_path, resume=tmp_path / "run", **{**groups(*later), "iterations": 20})
     assert "momenta, exp_avg, exp_avg_sq" in (tmp_path / "run/log.txt").read_text()
