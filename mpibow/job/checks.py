@@ -2,17 +2,34 @@
 
 from collections.abc import Collection, Sequence
 from math import prod
+from typing import NamedTuple
 
 from mpibow.config import Config
 from mpibow.config.words import show
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.data.sample_weights import unweighed
+from mpibow.data.text import Windows
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Graph
+from mpibow.graph.graph import Graph, Node
 from mpibow.metrics.metric import Measure
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.losses import CrossEntropyLoss, Loss, ignored
-from mpibow.ops import BatchNorm, Embedding, MatrixFactorisation
+from mpibow.ops import (
+    BatchNorm,
+    Cast,
+    ClassTarget,
+    Embedding,
+    Expand,
+    Flatten,
+    Flip,
+    IntegerOperation,
+    MatrixFactorisation,
+    Permute,
+    SoftmaxCrossEntropy,
+    Table,
+    View,
+)
+from mpibow.ops.integers import FROM_START
 from mpibow.optim.plateau import Plateau
 from mpibow.sync.family import Family
 from mpibow.system.command import some
@@ -23,21 +40,56 @@ from .measures import directions, suggested
 from .normalise import difference, meaning
 
 FEW, SHOWN = 4, 3
+CLASSES = ", the classes of the net,"
 
 
-def check_rows(graph: Graph, data: Samples) -> None:
-    """Checks that numbers of a table's rows are in range, as the kernels do not. Raises ConfigError."""
-    if not isinstance(data, NamedArrays):
-        return
-    for node in graph.nodes:
-        op = node.op
-        if isinstance(op, Embedding | MatrixFactorisation):
-            counts = (op.count,) if isinstance(op, Embedding) else (op.users, op.items)
-            for name, rows in zip(node.inputs, counts, strict=False):
-                numbers = data.arrays.get(name)
-                if numbers is not None and not 0 <= numbers.min() <= numbers.max() < rows:
-                    limits = f"[0, {rows}), got {numbers.min()} to {numbers.max()}"
-                    raise ConfigError(f"{data.name}.{name}: must lie in {limits}")
+class Range(NamedTuple):
+    """The integers [least, end) that an operator takes of the tensor `name`, and `ignore`; `of` says what they are."""
+
+    name: str
+    least: int
+    end: int
+    of: str = ""
+    ignore: int | None = None
+
+
+def check_numbers(graph: Graph, data: Samples) -> None:
+    """Checks that numbers of rows and of classes are in range, as the kernels do not. Raises ConfigError.
+
+    It follows a tensor back to the input whose numbers it has, all of them in any shape.
+    """
+    known = dict.fromkeys(data.names, data.stream) if isinstance(data, Windows) else {}
+    arrays = data.arrays if isinstance(data, NamedArrays) else known
+    nodes = {node.name: node for node in graph.nodes}
+
+    def origin(name: str) -> str:
+        while name in nodes and isinstance(nodes[name].op, Cast | Expand | Flatten | Flip | Permute | View):
+            (name,) = nodes[name].inputs
+        return name
+
+    def ranges(node: Node) -> list[Range]:
+        x = [*map(origin, node.inputs)]
+        match node.op:
+            case Embedding(count=rows):
+                return [Range(x[0], 0, rows)]
+            case MatrixFactorisation(users=users, items=items):
+                return [Range(x[0], 0, users), Range(x[1], 0, items)]
+            case SoftmaxCrossEntropy(ignore=ignore):
+                return [Range(x[1], 0, graph.tensors[node.inputs[0]].shape[1], CLASSES, ignore)]
+            case ClassTarget(weight=weight, ignore=ignore):
+                return [Range(x[0], 0, len(weight), CLASSES, ignore)]
+            case IntegerOperation(sign=sign) if sign == FROM_START and x[1] in nodes:
+                table = nodes[x[1]].op
+                return [Range(x[0], -int(n), int(n)) for n in table.values] if isinstance(table, Table) else []
+        return []
+
+    for each in (each for node in graph.nodes for each in ranges(node) if each.name in arrays):
+        numbers = arrays[each.name]
+        counted = numbers if each.ignore is None else numbers[numbers != each.ignore]
+        if counted.size and not each.least <= counted.min() <= counted.max() < each.end:
+            other = f" or be {each.ignore}" * (each.ignore is not None)
+            limits = f"[{each.least}, {each.end}){each.of}{other}, got {counted.min()} to {counted.max()}"
+            raise ConfigError(f"{data.name}.{each.name}: must lie in {limits}")
 
 
 def check_lengths(graph: Graph) -> None:

@@ -16,6 +16,7 @@ from mpibow.onnx.comparison import compare, evaluated
 from mpibow.onnx.net import OnnxNet, inputs_of
 from mpibow.onnx.reader import net_of
 from tests.onnx_models.runtime import close, onnx, run
+from tests.refusals import refuses
 
 HEAD = '<ir_version: 8, opset_import: ["" : {}, "ai.onnx.ml" : 3]> net '
 IMAGES = """(float[N,3,6,6] x) => (float[N,5] y) {
@@ -141,6 +142,16 @@ def test_a_row_of_a_table_by_numbers_of_the_data():
     close(evaluated(net, inputs), {"output": net.weights["t"][inputs["i"]]})
     kinds = [node.op.kind for node in graph_of(net).nodes]
     assert kinds == ["constant", "expand", "cast", "integer", "embedding"]  # indices modulo the rows
+
+
+@pytest.mark.parametrize("operator", ["Gather", "GatherElements"])
+@pytest.mark.parametrize("index", [5, -6])
+def test_numbers_of_data_that_no_row_has_are_refused(operator: str, index: int):
+    text = "(int64[N,1] i, float[N,2] x) => (float[N,2] y) { a = Gather(t, i) b = Flatten(a) y = Add(b, x) }"
+    numbers = np.array([[0], [1], [2], [index]])
+    net = net_of(model_of(text.replace("Gather", operator), {"t": (5, 2) if operator == "Gather" else (5, 1)}), "net")
+    with refuses(f"train.i: must lie in [-5, 5), got {numbers.min()} to {numbers.max()}"):
+        mb.fit(net, {"i": numbers, "x": np.zeros((4, 2)), "z": np.zeros((4, 2))}, loss="mse_loss", batch_size=4)
 
 
 @pytest.mark.parametrize("opset", [9, 13, 23])
