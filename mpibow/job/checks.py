@@ -1,8 +1,10 @@
 """Checks that data fit the settings and the net."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from math import prod
-from typing import NamedTuple
+
+import numpy as np
 
 from mpibow.config import Config
 from mpibow.config.words import show
@@ -21,7 +23,6 @@ from mpibow.ops import (
     Embedding,
     Expand,
     Flatten,
-    Flip,
     IntegerOperation,
     MatrixFactorisation,
     Permute,
@@ -40,17 +41,6 @@ from .measures import directions, suggested
 from .normalise import difference, meaning
 
 FEW, SHOWN = 4, 3
-CLASSES = ", the classes of the net,"
-
-
-class Range(NamedTuple):
-    """The integers [least, end) that an operator takes of the tensor `name`, and `ignore`; `of` says what they are."""
-
-    name: str
-    least: int
-    end: int
-    of: str = ""
-    ignore: int | None = None
 
 
 def check_numbers(graph: Graph, data: Samples) -> None:
@@ -63,33 +53,34 @@ def check_numbers(graph: Graph, data: Samples) -> None:
     nodes = {node.name: node for node in graph.nodes}
 
     def origin(name: str) -> str:
-        while name in nodes and isinstance(nodes[name].op, Cast | Expand | Flatten | Flip | Permute | View):
+        while name in nodes and isinstance(nodes[name].op, Cast | Expand | Flatten | Permute | View):
             (name,) = nodes[name].inputs
         return name
 
-    def ranges(node: Node) -> list[Range]:
+    def ranges(node: Node) -> Iterator[tuple[str, range, int | None]]:
+        """The numbers that an operator takes of a tensor, and the one besides that it ignores."""
         x = [*map(origin, node.inputs)]
         match node.op:
             case Embedding(count=rows):
-                return [Range(x[0], 0, rows)]
+                yield x[0], range(rows), None
             case MatrixFactorisation(users=users, items=items):
-                return [Range(x[0], 0, users), Range(x[1], 0, items)]
+                yield x[0], range(users), None
+                yield x[1], range(items), None
             case SoftmaxCrossEntropy(ignore=ignore):
-                return [Range(x[1], 0, graph.tensors[node.inputs[0]].shape[1], CLASSES, ignore)]
+                yield x[1], range(graph.tensors[node.inputs[0]].shape[1]), ignore
             case ClassTarget(weight=weight, ignore=ignore):
-                return [Range(x[0], 0, len(weight), CLASSES, ignore)]
-            case IntegerOperation(sign=sign) if sign == FROM_START and x[1] in nodes:
-                table = nodes[x[1]].op
-                return [Range(x[0], -int(n), int(n)) for n in table.values] if isinstance(table, Table) else []
-        return []
+                yield x[0], range(len(weight)), ignore
+            case IntegerOperation(sign=sign) if sign == FROM_START and isinstance(table := nodes[x[1]].op, Table):
+                extent = int(table.values[0])
+                yield x[0], range(-extent, extent), None
 
-    for each in (each for node in graph.nodes for each in ranges(node) if each.name in arrays):
-        numbers = arrays[each.name]
-        counted = numbers if each.ignore is None else numbers[numbers != each.ignore]
-        if counted.size and not each.least <= counted.min() <= counted.max() < each.end:
-            other = f" or be {each.ignore}" * (each.ignore is not None)
-            limits = f"[{each.least}, {each.end}){each.of}{other}, got {counted.min()} to {counted.max()}"
-            raise ConfigError(f"{data.name}.{each.name}: must lie in {limits}")
+    for name, fit, ignore in chain.from_iterable(map(ranges, graph.nodes)):
+        numbers = arrays.get(name, np.empty(0))
+        counted = numbers[numbers != ignore]
+        if counted.size and not fit.start <= counted.min() <= counted.max() < fit.stop:
+            other = "" if ignore is None else f", the classes of the net, or be {ignore}"
+            limits = f"[{fit.start}, {fit.stop}){other}, got {counted.min()} to {counted.max()}"
+            raise ConfigError(f"{data.name}.{name}: must lie in {limits}")
 
 
 def check_lengths(graph: Graph) -> None:

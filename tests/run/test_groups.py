@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpibow import batch_norm, dense, detach, flatten, relu
+from mpibow import batch_norm, dense, detach, flatten
 from mpibow.comm import Communicator
 from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
@@ -92,18 +92,17 @@ def test_weights_that_no_loss_depends_on_take_no_step(tmp_path, name: str):
     """As in PyTorch, whose gradient is None there; a norm of theirs follows the data all the same."""
 
     def net(image: Tensor) -> Tensor:
-        x = relu(dense(flatten(image), 12, name="first"))
-        batch_norm(dense(x, 7, name="apart"), name="apart_norm")
-        return dense(x, 3, name="last") + detach(dense(x, 3, name="apart2"))
+        batch_norm(dense(flatten(image), 7, name="a"), name="b")
+        return tiny.plain(image) + detach(dense(flatten(image), 3, name="c"))
 
     settings = groups({"match": "*", "weight_decay": 0.2, "l1": 0.1}, name=name, decay_biases=True)
     work = tiny.job(tmp_path, net=net, learners=3, **settings)
     trained, before = tiny.run(work).weights, begun(work)
-    moved = [each for each in before if tiny.distance({each: trained[each]}, {each: before[each]}) > 1e-12]
-    assert moved == ["first.weight", "first.bias", "last.weight", "last.bias"]
-    assert trained["apart_norm.mean"].any()
-    assert "frozen, as no loss depends on them: 144 weights (apart.weight, " in (tmp_path / "run/log.txt").read_text()
-    assert "apart2.weight" not in [span.name for span in work.matrices.spans]
+    for each, array in before.items():
+        assert np.allclose(trained[each], array, rtol=1e-12) == (each[0] in "abc"), each
+    assert trained["b.mean"].any()
+    assert "frozen, as no loss depends on them: 384 weights (a.weight, " in (tmp_path / "run/log.txt").read_text()
+    assert [span.name for span in work.matrices.spans] == []
 
 
 def test_not_all_weights_are_frozen(tmp_path):
@@ -204,7 +203,6 @@ def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path):
         tiny.train(tmp_path, rule="then", **groups(THAWED))
 
 
-COLD = {"match": "dense1.bias", "freeze": True}
 HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
 
 
@@ -267,16 +265,9 @@ def test_what_an_optimiser_of_a_group_may_not_be(tmp_path, own: dict, text: str)
         tiny.job(tmp_path, **groups({"match": "*.bias", "update": own}))
 
 
-@pytest.mark.parametrize(
-    ("before", "later"),
-    [
-        ([HEAD], [HEAD, THAWED]),
-        ([HEAD], [{**HEAD, "match": "dense1.*"}]),
-        ([HEAD, COLD], [HEAD, {**COLD, "match": "dense1.weight"}]),
-    ],
-)
-def test_other_optimisers_of_groups_begin_anew(tmp_path, before: list[dict], later: list[dict]):
+@pytest.mark.parametrize("later", [[HEAD, THAWED], [{**HEAD, "match": "dense1.*"}]])
+def test_other_optimisers_of_groups_begin_anew(tmp_path, later: list[dict]):
     """A checkpoint's counts are of other parts, or of other weights."""
-    tiny.train(tmp_path, checkpoint=tiny.keeping(8), **groups(*before))
+    tiny.train(tmp_path, checkpoint=tiny.keeping(8), **groups(HEAD))
     tiny.train(tmp_path, resume=tmp_path / "run", **{**groups(*later), "iterations": 20})
     assert "momenta, exp_avg, exp_avg_sq" in (tmp_path / "run/log.txt").read_text()
