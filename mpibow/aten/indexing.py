@@ -8,7 +8,7 @@ import numpy as np
 from mpibow import ops
 from mpibow.graph.graph import Array, Tensor
 from mpibow.ops.initialisers import ZERO
-from mpibow.ops.integers import integer, integer_reduction
+from mpibow.ops.integers import FROM_START, integer, integer_reduction
 
 from .site import BySample, Function, ModuleArray, Result, Site, Value, dtype_of, need, refuse
 
@@ -71,7 +71,7 @@ def _flat_places(places: Sequence[Array | Tensor], extents: Sequence[int], batch
         return np.asarray(np.ravel_multi_index(tuple(np.broadcast_arrays(*arrays)), tuple(extents)))
     sizes = [_number_of(extent, batch) for extent in extents]
     flat, *others = (
-        integer(each if isinstance(each, Tensor) else ops.constant(each), "%", size)
+        integer(each if isinstance(each, Tensor) else ops.constant(each), FROM_START, size)
         for each, size in zip(places, sizes, strict=True)
     )
     for index, size in zip(others, sizes[1:], strict=True):

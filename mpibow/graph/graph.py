@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -283,6 +283,14 @@ class Graph:
             raise ShapeError(f"output {name}: must be a tensor, got {type(tensor).__name__}")
         self.outputs[name] = tensor.name
         return tensor
+
+    def behind(self, tensors: Iterable[str], *, flat: bool = True) -> set[str]:
+        """These tensors and all that they depend on; without `flat`, only as far as they have gradients."""
+        found = set(tensors)
+        for node in reversed(self.nodes):
+            if not found.isdisjoint(node.made):
+                found.update(name for i, name in enumerate(node.inputs) if flat or i not in node.op.flat)
+        return found
 
     def _tensor(self, name: str, shape: Shape, dtype: str) -> Tensor:
         if name in self.tensors:

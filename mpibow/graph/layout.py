@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Never
@@ -133,9 +133,14 @@ def plan_layout(
 
     `formats` are their layouts by name, if not canonical; `ranks` are the ranks of gradients that are kept as factors;
     `parts` are the weights' part numbers, 0 if not given: lower parts come first, and each begins at a multiple of
-    `aligned` elements.
+    `aligned` elements. Weights that the loss does not depend on are not `trained`.
     """
-    weights = {node.full(key): weight for node in graph.nodes for key, weight in node.weights.items()}
+    reached = graph.behind([graph.outputs["loss"]], flat=False) if "loss" in graph.outputs else {*graph.tensors}
+    weights = {
+        node.full(key): replace(weight, trained=not reached.isdisjoint(node.made))
+        for node in graph.nodes
+        for key, weight in node.weights.items()
+    }
     decayed = {name for name, weight in weights.items() if weight.decay or decay_biases}
     return _place(weights, decayed, formats, ranks, parts, aligned)
 

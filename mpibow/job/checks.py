@@ -1,18 +1,36 @@
 """Checks that data fit the settings and the net."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from math import prod
+
+import numpy as np
 
 from mpibow.config import Config
 from mpibow.config.words import show
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.data.sample_weights import unweighed
+from mpibow.data.text import Windows
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Graph
+from mpibow.graph.graph import Graph, Node
 from mpibow.metrics.metric import Measure
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.losses import CrossEntropyLoss, Loss, ignored
-from mpibow.ops import BatchNorm, Embedding, MatrixFactorisation
+from mpibow.ops import (
+    BatchNorm,
+    Cast,
+    ClassTarget,
+    Embedding,
+    Expand,
+    Flatten,
+    IntegerOperation,
+    MatrixFactorisation,
+    Permute,
+    SoftmaxCrossEntropy,
+    Table,
+    View,
+)
+from mpibow.ops.integers import FROM_START
 from mpibow.optim.plateau import Plateau
 from mpibow.sync.family import Family
 from mpibow.system.command import some
@@ -25,19 +43,44 @@ from .normalise import difference, meaning
 FEW, SHOWN = 4, 3
 
 
-def check_rows(graph: Graph, data: Samples) -> None:
-    """Checks that numbers of a table's rows are in range, as the kernels do not. Raises ConfigError."""
-    if not isinstance(data, NamedArrays):
-        return
-    for node in graph.nodes:
-        op = node.op
-        if isinstance(op, Embedding | MatrixFactorisation):
-            counts = (op.count,) if isinstance(op, Embedding) else (op.users, op.items)
-            for name, rows in zip(node.inputs, counts, strict=False):
-                numbers = data.arrays.get(name)
-                if numbers is not None and not 0 <= numbers.min() <= numbers.max() < rows:
-                    limits = f"[0, {rows}), got {numbers.min()} to {numbers.max()}"
-                    raise ConfigError(f"{data.name}.{name}: must lie in {limits}")
+def check_numbers(graph: Graph, data: Samples) -> None:
+    """Checks that numbers of rows and of classes are in range, as the kernels do not. Raises ConfigError.
+
+    It follows a tensor back to the input whose numbers it has, all of them in any shape.
+    """
+    known = dict.fromkeys(data.names, data.stream) if isinstance(data, Windows) else {}
+    arrays = data.arrays if isinstance(data, NamedArrays) else known
+    nodes = {node.name: node for node in graph.nodes}
+
+    def origin(name: str) -> str:
+        while name in nodes and isinstance(nodes[name].op, Cast | Expand | Flatten | Permute | View):
+            (name,) = nodes[name].inputs
+        return name
+
+    def ranges(node: Node) -> Iterator[tuple[str, range, int | None]]:
+        """The numbers that an operator takes of a tensor, and the one besides that it ignores."""
+        x = [*map(origin, node.inputs)]
+        match node.op:
+            case Embedding(count=rows):
+                yield x[0], range(rows), None
+            case MatrixFactorisation(users=users, items=items):
+                yield x[0], range(users), None
+                yield x[1], range(items), None
+            case SoftmaxCrossEntropy(ignore=ignore):
+                yield x[1], range(graph.tensors[node.inputs[0]].shape[1]), ignore
+            case ClassTarget(weight=weight, ignore=ignore):
+                yield x[0], range(len(weight)), ignore
+            case IntegerOperation(sign=sign) if sign == FROM_START and isinstance(table := nodes[x[1]].op, Table):
+                extent = int(table.values[0])
+                yield x[0], range(-extent, extent), None
+
+    for name, fit, ignore in chain.from_iterable(map(ranges, graph.nodes)):
+        numbers = arrays.get(name, np.empty(0))
+        counted = numbers[numbers != ignore]
+        if counted.size and not fit.start <= counted.min() <= counted.max() < fit.stop:
+            other = "" if ignore is None else f", the classes of the net, or be {ignore}"
+            limits = f"[{fit.start}, {fit.stop}){other}, got {counted.min()} to {counted.max()}"
+            raise ConfigError(f"{data.name}.{name}: must lie in {limits}")
 
 
 def check_lengths(graph: Graph) -> None:

@@ -1,4 +1,4 @@
-"""What ranks compare of a job: digests of the data's contents, the net's structure and its numbers."""
+"""Digests that ranks, and a run with its checkpoint, compare: of data, of the net's structure and of its numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -57,8 +57,10 @@ def crc_of(array: Array, crc: int = 0) -> int:
 def _extended(crc: int, value: object) -> int:
     if isinstance(value, np.ndarray):
         return crc_of(value, crc)
-    if isinstance(value, bytes | Manifest):
-        return int(extend(crc, value if isinstance(value, bytes) else repr(value).encode()))
+    if isinstance(value, Manifest):  # the same records may be converted again, or lie elsewhere
+        value = repr([shard.checksum for shard in value.shards]).encode()
+    if isinstance(value, bytes):
+        return int(extend(crc, value))
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, tuple):

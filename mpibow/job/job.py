@@ -26,6 +26,7 @@ from mpibow.optim.muon import Muon
 from mpibow.sync.rehearsal import rehearse
 
 from .device import HOST, Device
+from .fingerprint import contents_of
 from .normalise import Scaling
 from .starting_weights import StartingWeights
 
@@ -99,6 +100,11 @@ class Job:
         """The data that the centre is evaluated on, by name. The first decides when to stop, and the best centre."""
         found = {"validation": self.validation, "test": self.test}
         return {name: data for name, data in found.items() if data is not None}
+
+    @cached_property
+    def contents(self) -> str:
+        """The digest of the training data's contents."""
+        return contents_of(self.train)
 
     @property
     def chooser(self) -> str | None:

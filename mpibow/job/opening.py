@@ -32,7 +32,7 @@ from .checks import (
     check_lengths,
     check_losses,
     check_metrics,
-    check_rows,
+    check_numbers,
     check_sets_alike,
     described,
 )
@@ -221,7 +221,7 @@ def make_job(
     if isinstance(samples, NamedSamples):
         check_losses(config, samples, augmentation, outputs=bool(predictions(graph)))
         for each in (samples, *job.evaluated.values()):
-            check_rows(graph, each)
+            check_numbers(graph, each)
     else:
         logits = graph.tensors[graph.outputs["logits"]]
         if logits.shape[1] < samples.classes:

@@ -34,18 +34,19 @@ def matrices_of(update: Muon, layout: Layout, products: Products) -> Matrices:
     """The hidden layers, as in Jordan's Muon: neither the first weight, which reads the data, nor the last, which gives
     the logits, nor embeddings; nor matrices above `largest_share`."""
     spans = {span.name: span for span in layout.spans}
-    costs = {name: cost_of(spans[name], update.ns_steps) for name in products.wide}
+    wide = [name for name in products.wide if spans[name].weight.trained]
+    costs = {name: cost_of(spans[name], update.ns_steps) for name in wide}
     most, others = update.largest_share * products.operations, dict[str, str]()
-    for place, name in enumerate(products.wide):
+    for place, name in enumerate(wide):
         if place == 0:
             others[name] = "the first"
-        elif place == len(products.wide) - 1:
+        elif place == len(wide) - 1:
             others[name] = "the last"
         elif name not in products.factors:
             others[name] = "an embedding"
         elif costs[name] > most:
             others[name] = f"{_gflop(costs[name])}, {costs[name] / products.operations:.3g} x the passes"
-    chosen = sorted((name for name in products.wide if name not in others), key=lambda name: -costs[name])
+    chosen = sorted((name for name in wide if name not in others), key=lambda name: -costs[name])
     return Matrices([spans[name] for name in chosen], others, products.operations)
 
 

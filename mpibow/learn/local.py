@@ -66,7 +66,8 @@ def _group_of(update: Update, span: Span) -> UpdateGroup:
             changes[name] = given or 0.0
     if isinstance(update, Muon) and changes:
         update = replace(update, fallback=replace(update.fallback, **changes))
-    return UpdateGroup(replace(update, **changes) if changes else update, 1.0 if own is None else own.lr_scale)
+    scale = (1.0 if own is None else own.lr_scale) * span.weight.trained  # 0 without a gradient
+    return UpdateGroup(replace(update, **changes) if changes else update, scale)
 
 
 def kept_of(update: Update, layout: Layout, lasting: int) -> list[PartStates]:

@@ -106,13 +106,7 @@ def predictions(graph: Graph) -> dict[str, str]:
 
 def read_by(graph: Graph, tensors: Collection[str]) -> list[str]:
     """The inputs of a user's data that these tensors depend on, in the graph's order."""
-    nodes = {name: node for node in graph.nodes for name in node.made}
-    found, todo = set[str](), list(tensors)
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo.extend(nodes[name].inputs if name in nodes else ())
+    found = graph.behind(tensors)
     return [name for name in graph.inputs if name in found and name != COUNTER]
 
 

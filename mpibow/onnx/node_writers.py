@@ -13,6 +13,7 @@ from mpibow.formulas.language import formula
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.ops.applied import OF
 from mpibow.ops.gelu import CUBE, SCALE
+from mpibow.ops.integers import FROM_START
 from mpibow.ops.rotary import angles
 from mpibow.ops.upsample import weights
 
@@ -220,7 +221,7 @@ def normalised(w: NodeWriter) -> str:
 
 
 # Of integers, and of bools.
-INTEGER = {"+": "Add", "-": "Sub", "*": "Mul", "max": "Max", "min": "Min", "%": "Mod"}
+INTEGER = {"+": "Add", "-": "Sub", "*": "Mul", "max": "Max", "min": "Min", "%": "Mod", FROM_START: "Mod"}
 LOGICAL = {"&": "And", "|": "Or", "^": "Xor"}
 
 

@@ -9,7 +9,7 @@ from mpibow import ops
 from mpibow.aten.site import ModuleArray, Result, Value, dtype_of, need
 from mpibow.graph.graph import FLOAT, Array, Tensor
 from mpibow.onnx import layer_translations
-from mpibow.ops.integers import integer
+from mpibow.ops.integers import FROM_START, integer
 
 from .nodes import NodeSite, Setting, Translation, constant, integers, single
 
@@ -115,7 +115,9 @@ def gather_elements(site: NodeSite, x: Value, index: Value, *, axis: int = 0) ->
 
 def _from_start(site: NodeSite, index: Value, extent: int) -> Value:
     """Indices below 0 count from the end."""
-    return index % extent if isinstance(index, np.ndarray) else integer(site.tensor(index), "%", ops.constant(extent))
+    if isinstance(index, np.ndarray):
+        return index % extent
+    return integer(site.tensor(index), FROM_START, ops.constant(extent))
 
 
 def pad(

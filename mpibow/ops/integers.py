@@ -12,9 +12,11 @@ from .reshape import reshape
 
 __all__ = ["IntegerOperation", "IntegerReduction"]
 
+FROM_START = "from start"  # places along an axis of x1 elements, those below 0 from its end
 FUNCTIONS: dict[str, np.ufunc] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "//": np.floor_divide, "%": np.remainder, "&": np.bitwise_and,
     "|": np.bitwise_or, "^": np.bitwise_xor, "max": np.maximum, "min": np.minimum,
+    FROM_START: np.remainder,
 }  # fmt: skip
 LOGICAL = ("&", "|", "^")
 

@@ -155,16 +155,16 @@ def _train_more(session: Session) -> str:
 
 
 def frozen_lines(job: Job, epoch: float) -> list[str]:
-    """Lines of the weights that are frozen at `epoch`, one for each length of time."""
-    found = dict[float, list[Span]]()
+    """Lines of the weights that are frozen at `epoch`, one for each length of time, and of those without a loss."""
+    found = dict[tuple[float, str], list[Span]]()
     for span in job.layout.spans:
         length = frozen_for(job.config.update.groups, span.name)
+        text = "" if math.isinf(length) else f" until epoch {length:g}"
+        if not span.weight.trained:
+            length, text = math.inf, ", as no loss depends on them"
         if length > epoch:
-            found.setdefault(length, []).append(span)
-    return [
-        f"frozen{'' if math.isinf(length) else f' until epoch {length:g}'}: {_listed(spans)}"
-        for length, spans in sorted(found.items())
-    ]
+            found.setdefault((length, text), []).append(span)
+    return [f"frozen{text}: {_listed(spans)}" for (_, text), spans in sorted(found.items())]
 
 
 def _listed(spans: Sequence[Span]) -> str:

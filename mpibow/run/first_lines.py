@@ -27,7 +27,7 @@ def start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:
     gain = f"rule: a gain was measured with sgd only; with {unlike} the gain is 1"
     states, chose, rate = "", ledger.chooser, ""
     if (header := source.header) is not None:
-        states = "" if start.changed else fresh_states(header.config, config)
+        states = "" if start.changed else fresh_states(header.config, config, job.layout)
         chose, epoch = header.ledger.chooser, header.position / job.train.count
         rate = jump(header.config, config, Where(header.iteration, header.position, epoch, counts), ledger)
     other = (

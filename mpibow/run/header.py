@@ -44,7 +44,8 @@ class Header:
     to agree after a reset, to evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `buckets` the
     way of exchanges measured as the best, `input` the facts about the net's data, `graph` the net that evaluates
     (job/document.py), None where it can't be saved.
-    `sample_weight` is the checksum of the samples' weights, None without them, `order` the version of their order.
+    `sample_weight` is the checksum of the samples' weights, None without them, `order` the version of their order,
+    `contents` the digest of the training data, None in an older checkpoint.
     `others` are entries of newer versions.
     """
 
@@ -73,6 +74,7 @@ class Header:
     validation_fraction: float | None = None
     sample_weight: str | None = None
     order: Count = 1
+    contents: str | None = None
     graph: JsonObject | None = None
     needs: tuple[str, ...] = ()
     others: Annotated[JsonObject, Rest()] = field(default_factory=dict)
@@ -175,7 +177,7 @@ def check_fits(path: Path, header: Header, expected: JsonObject) -> None:
     """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
     for key, value in expected.items():
         found, remedy = getattr(header, key), "resume with the same config"
-        if found == value:
+        if found == value or (key, found) == ("contents", None):
             continue
         difference = f"with {key} {found}, this run has {value}"
         if key == "layout":
@@ -186,4 +188,6 @@ def check_fits(path: Path, header: Header, expected: JsonObject) -> None:
             remedy = "pass the same sample_weight"
         elif key == "order":
             difference, remedy = "by an mpibow whose samples have another order", "resume with that"
+        elif key == "contents":
+            difference, remedy = "with other training data", "give the same"
         raise CheckpointError(f"{path}: was made {difference}; {remedy}, or start anew without --resume")

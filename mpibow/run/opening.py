@@ -291,7 +291,8 @@ def _take_up(start: Start, state: State, config: Config) -> None:
         state.flat.put(state.replicas.statistics, start.statistics)
         return
     assert path is not None
-    state.restore(path, header.rule, start.centre, kept_states(header.config, config))
+    states = kept_states(header.config, config, state.plan.layout)
+    state.restore(path, header.rule, start.centre, states)
 
 
 def _ledger_of(start: Start, job: Job) -> Ledger:

@@ -23,6 +23,7 @@ class Resets:
         self._session, self._engine, self.due = session, session.engine, session.start.due[1]
         self._stops, self._rate = session.config.on_nan == "stop", session.config.update.lr
         self._barren, self._untold = 0, list[str]()
+        self.left_out = 0  # learners of the last known iteration, whose losses and hits are not entered
         self.losses = list[float]()  # of the rank's learners in the last known iteration, summed over a batch
 
     def check(self, found: Sequence[Result | None], rate: float) -> list[Result]:
@@ -33,11 +34,13 @@ class Resets:
         session, book = self._session, self._session.synchroniser.book
         late = [Result(loss, hits, finite, 0.0) for loss, hits, finite in book.late()]
         results, now = late or [each for each in found if each is not None], session.iteration - bool(late)
+        finite = [result for result in results if result.finite]
+        self.left_out = len(results) - len(finite)
         if not results:
             return []
         self.losses = [result.loss for result in results]
         # A large scale of the loss may be the cause, and is halved: then a learner makes no step instead.
-        rescaled = not all(result.finite for result in results) and session.synchroniser.book.scale_is_large()
+        rescaled = self.left_out > 0 and session.synchroniser.book.scale_is_large()
         for i, result in enumerate(results):
             if rescaled and not result.finite and not self._engine.alike:
                 session.replicas.stood_still(i)
@@ -50,7 +53,6 @@ class Resets:
             self.check_centre()
             self._untold.append(f"{what}; it {self._engine.reset(i, result.spoilt)}")
             self.due = True
-        finite = [result for result in results if result.finite]
         self._barren = 0 if finite or rescaled else self._barren + 1
         if self._barren == HOPELESS:
             raise DivergedError(

@@ -87,14 +87,14 @@ class Ledger(Results):
         self.images += samples
         self.unheard += samples
 
-    def heard(self, loss: float, hits: float) -> None:
-        """Enters the sums that an all-reduce has carried, over all samples since the one before."""
+    def heard(self, loss: float, hits: float, left_out: int) -> None:
+        """Enters the sums that an all-reduce has carried, over all samples since the one before but those left out."""
+        samples, self.unheard = max(self.unheard - left_out, 0), 0
         self.loss += loss
         self.hits += hits
-        self.samples += self.unheard
+        self.samples += samples
         self.epoch_loss += loss
-        self.epoch_samples += self.unheard
-        self.unheard = 0
+        self.epoch_samples += samples
 
     def evaluated(self, data: str, found: Evaluation, iteration: int, position: int, epoch: float) -> bool:
         """Enters an evaluation on the `data` that choose, "validation" or "test". True if it is the best so far, by

@@ -14,7 +14,7 @@ from mpibow.kernels.passes import Local
 from mpibow.learn.learners import Result, Task
 from mpibow.sync.agreement import Agreement, agree
 from mpibow.sync.engine import gain_of
-from mpibow.sync.synchroniser import Tally
+from mpibow.sync.outbox import REQUEST, Tally
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts
 
@@ -135,7 +135,7 @@ class Session(Parts):
         self.gain = gain_of(self.engine)  # which changes while an exchange is under way
         if tally is not None:
             self.talk_due = self.talk_due or tally.attention > 0
-            self.ledger.heard(tally.loss, tally.hits)
+            self.ledger.heard(tally.loss, tally.hits, int(tally.attention) * self.config.batch_size)
 
     def read_centre(self) -> None:
         """As `settle`, by all ranks: a centre that does not follow its replicas is up to date, too."""
@@ -163,7 +163,7 @@ class Session(Parts):
     def tally(self, results: list[Result], signal: str) -> Tally:
         """The sums that this rank sends to the others beside its steps."""
         loss, hits = sum(result.loss for result in results), sum(result.hits for result in results)
-        return Tally(self.request(signal).attention, loss, hits)
+        return Tally(self.resets.left_out + REQUEST * self.request(signal).attention, loss, hits)
 
     def request(self, signal: str) -> Request:
         """This rank's requests now, on rank 0 with those of its clock."""

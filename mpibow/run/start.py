@@ -22,6 +22,7 @@ from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.job.document import buffers_of
 from mpibow.job.normalise import input_entries
+from mpibow.optim.groups import frozen_for, parts_of
 from mpibow.optim.update import Update
 from mpibow.run import directory, lock, saving
 from mpibow.sync.family import PRESETS
@@ -243,13 +244,14 @@ def identity(job: Job, plan: Plan) -> JsonObject:
         "train_samples": job.train.count,
         "sample_weight": checksum(job.train),
         "order": version_of(job.train),
+        "contents": job.contents,
     }
 
 
-def kept_states(text: str, config: Config) -> tuple[str, ...]:
+def kept_states(text: str, config: Config, layout: Layout) -> tuple[str, ...]:
     """The states of `config`'s update that the run whose config is `text` (YAML) kept; others begin at 0.
 
-    Another optimiser's are not taken over, whatever their names are.
+    `layout` has the weights' names, which groups match. Another optimiser's are not taken over, whatever their names.
     """
     stored = dict(yaml_text.parse(text, "config").get("update") or {})
     try:
@@ -257,23 +259,27 @@ def kept_states(text: str, config: Config) -> tuple[str, ...]:
     except ConfigError:  # another optimiser's settings, or a newer version's
         return ()
     optimisers = *before.optimisers, *config.update.optimisers
-    if _parts(before) != _parts(config.update) and any(each.counts for each in optimisers):
+    if _parts(before, layout) != _parts(config.update, layout) and any(each.counts for each in optimisers):
         return ()  # updates are counted by parts and optimisers that count, and these have changed
     kept = {name for each in before.optimisers for name in each.states}
     return tuple(name for name in _states(config.update) if name in kept)
 
 
-def _parts(update: Update) -> tuple[list[tuple[str, bool]], set[float]]:
-    optimisers = [(each.name, each.counts) for each in update.optimisers]
-    return optimisers, {0.0, *(group.length for group in update.groups)}
+def _parts(update: Update, layout: Layout) -> list[tuple[object, ...]]:
+    """Each weight's part, how long it is frozen, and its optimiser."""
+    parts = parts_of(update.groups, [span.name for span in layout.spans])
+    optimisers = {name: update.optimiser_of(name) for name in parts}
+    return [
+        (name, parts[name], frozen_for(update.groups, name), own.name, own.counts) for name, own in optimisers.items()
+    ]
 
 
 def _states(update: Update) -> list[str]:
     return list(dict.fromkeys(name for each in update.optimisers for name in each.states))
 
 
-def fresh_states(text: str, config: Config) -> str:
+def fresh_states(text: str, config: Config, layout: Layout) -> str:
     """The log's line on states that the checkpoint lacks, '' where it has all."""
-    kept = kept_states(text, config)
+    kept = kept_states(text, config, layout)
     fresh = [name for name in _states(config.update) if name not in kept]
     return f"update: the checkpoint has no {', '.join(fresh)} of {config.update.name}: they begin at 0" if fresh else ""

@@ -11,6 +11,7 @@ from mpibow.kernels.passes import FlatKernels
 
 NUMBERS = ("square", "attention", "loss", "hits")  # that travel beside the sums
 TAIL = len(NUMBERS)
+REQUEST = 2.0**-16  # many ranks' requests stay below one learner
 Zeros = Callable[[int, str], Array]
 
 
@@ -98,7 +99,10 @@ class Outbox:
 
 @dataclass(frozen=True)
 class Tally:
-    """This rank's request to talk (0 or 1), summed losses and hits; then those of all ranks."""
+    """The learners that are left out, and REQUEST where this rank asks to talk; losses and hits of the others, summed.
+
+    Then those of all ranks.
+    """
 
     attention: float = 0.0
     loss: float = 0.0

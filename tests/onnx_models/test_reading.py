@@ -16,6 +16,7 @@ from mpibow.onnx.comparison import compare, evaluated
 from mpibow.onnx.net import OnnxNet, inputs_of
 from mpibow.onnx.reader import net_of
 from tests.onnx_models.runtime import close, onnx, run
+from tests.refusals import refuses
 
 HEAD = '<ir_version: 8, opset_import: ["" : {}, "ai.onnx.ml" : 3]> net '
 IMAGES = """(float[N,3,6,6] x) => (float[N,5] y) {
@@ -141,6 +142,9 @@ def test_a_row_of_a_table_by_numbers_of_the_data():
     close(evaluated(net, inputs), {"output": net.weights["t"][inputs["i"]]})
     kinds = [node.op.kind for node in graph_of(net).nodes]
     assert kinds == ["constant", "expand", "cast", "integer", "embedding"]  # indices modulo the rows
+    for wrong, got in ((5, "0 to 5"), (-6, "-6 to 0")):
+        with refuses(f"train.i: must lie in [-5, 5), got {got}"):
+            mb.fit(net, {"i": [[0, 0, wrong]] * 4, "y": np.zeros((4, 3, 2))}, loss="mse_loss", batch_size=4)
 
 
 @pytest.mark.parametrize("opset", [9, 13, 23])

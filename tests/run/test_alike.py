@@ -116,6 +116,7 @@ def test_contents_of_every_kind_of_data(tmp_path):
     write_digits(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     records, copy, others = (open_records(tmp_path / name) for name in ("a/train", "b/train", "a/test"))
+    copy.manifest = replace(copy.manifest, source="converted again")
     assert contents_of(records) == contents_of(copy) != contents_of(others)
     rows = np.arange(20)
     assert contents_of(records.part(rows)) == contents_of(copy.part(rows)) != contents_of(copy.part(rows + 1))

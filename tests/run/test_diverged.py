@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpibow import dense, flatten
 from mpibow.data.dataset import ArrayData
 from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
 from mpibow.job import Job
+from mpibow.ops.initialisers import ZERO
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.saving import find_whole
 from mpibow.run.session import Session
@@ -158,3 +160,13 @@ def test_a_centre_that_overflows_at_the_end(tmp_path):
     stop = {"epochs": None, "iterations": 1}
     with pytest.raises(DivergedError, match=r"^iteration 1: the centre is not finite; lower update.lr \(now 1e\+39\)"):
         tiny.train(tmp_path, update={"lr": 1e39}, precision="float32", stop=stop)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_means_are_of_the_learners_that_are_not_reset(tmp_path, rule: str):
+    """Each loss is ln 3, as all logits stay 0."""
+
+    settings = {"net": lambda image: dense(flatten(image), 3, initial=ZERO), "update": {"lr": 1e-30}}
+    tiny.run(bad(tmp_path, 2, rule=rule, log={"every": 5}, **settings), 2)
+    _, *losses = [entry["loss"] for entry in tiny.events(tmp_path / "run", "train")]
+    assert losses == pytest.approx([np.log(3)] * 7)

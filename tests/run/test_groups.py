@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpibow import batch_norm, dense, detach, flatten
 from mpibow.comm import Communicator
 from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
+from mpibow.graph.graph import Tensor
 from mpibow.graph.layout import initial_weights
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.optim.adam import AdamW
@@ -83,6 +85,24 @@ def test_frozen_weights_do_not_count_in_clip_norm(tmp_path):
     work = tiny.job(tmp_path, **{**settings, "iterations": 1})
     moved = tiny.run(work).weights[last] - begun(work)[last]
     assert np.linalg.norm(moved) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("name", ["adagrad", "adam", "adamw", "lion", "muon", "rmsprop", "sgd"])
+def test_weights_that_no_loss_depends_on_take_no_step(tmp_path, name: str):
+    """As in PyTorch, whose gradient is None there; a norm of theirs follows the data all the same."""
+
+    def net(image: Tensor) -> Tensor:
+        batch_norm(dense(flatten(image), 7, name="a"), name="b")
+        return tiny.plain(image) + detach(dense(flatten(image), 3, name="c"))
+
+    settings = groups({"match": "*", "weight_decay": 0.2, "l1": 0.1}, name=name, decay_biases=True)
+    work = tiny.job(tmp_path, net=net, learners=3, **settings)
+    trained, before = tiny.run(work).weights, begun(work)
+    for each, array in before.items():
+        assert np.allclose(trained[each], array, rtol=1e-12) == (each[0] in "abc"), each
+    assert trained["b.mean"].any()
+    assert "frozen, as no loss depends on them: 384 weights (a.weight, " in (tmp_path / "run/log.txt").read_text()
+    assert [span.name for span in work.matrices.spans] == []
 
 
 def test_not_all_weights_are_frozen(tmp_path):
@@ -245,9 +265,9 @@ def test_what_an_optimiser_of_a_group_may_not_be(tmp_path, own, text):
         tiny.job(tmp_path, **groups({"match": "*.bias", "update": own}))
 
 
-def test_other_optimisers_of_groups_begin_anew(tmp_path):
-    """A checkpoint's counts are of other parts."""
+@pytest.mark.parametrize("later", [[HEAD, THAWED], [{**HEAD, "match": "dense1.*"}]])
+def test_other_optimisers_of_groups_begin_anew(tmp_path, later: list[dict]):
+    """A checkpoint's counts are of other parts, or of other weights."""
     tiny.train(tmp_path, checkpoint=tiny.keeping(8), **groups(HEAD))
-    later = {**groups(HEAD, THAWED), "iterations": 20}
-    tiny.train(tmp_path, resume=tmp_path / "run", **later)
+    tiny.train(tmp_path, resume=tmp_path / "run", **{**groups(*later), "iterations": 20})
     assert "momenta, exp_avg, exp_avg_sq" in (tmp_path / "run/log.txt").read_text()

@@ -29,6 +29,12 @@ def ratings(every: int = 4) -> tuple[dict[str, Array], dict[str, Array]]:
     return {key: array[~test] for key, array in whole.items()}, {key: array[test] for key, array in whole.items()}
 
 
+LABELS = {
+    "train": {"x": np.zeros((6, 2)), "y": np.arange(12).reshape(6, 2) % 6 - 1}, "test": None,
+    "net": lambda x: mpibow.reshape(mpibow.dense(x, 8), (-1, 4, 2)),
+}  # fmt: skip
+
+
 def net(user: Tensor, item: Tensor, rating: Tensor) -> Tensor:
     return mpibow.matrix_factorisation(user, item, rating, users=USERS, items=ITEMS, factors=FACTORS)
 
@@ -129,6 +135,14 @@ REFUSED = {
     "a word that has no row": (
         {"train": {"x": np.arange(5)}, "test": None, "net": lambda x: mpibow.mean(mpibow.embedding(x, 4, 2), axis=1)},
         ConfigError, "train.x: must lie in [0, 4), got 0 to 4",
+    ),
+    "a label that is no class": (
+        {**LABELS, "loss": "cross_entropy"},
+        ConfigError, "train.y: must lie in [0, 4), the classes of the net, or be -100, got -1 to 4",
+    ),
+    "a label below 0, and weights": (
+        {**LABELS, "loss": {"weight": [1.0] * 4, "ignore_index": 4}},
+        ConfigError, "train.y: must lie in [0, 4), the classes of the net, or be 4, got -1 to 3",
     ),
     "a net without losses": (
         {"net": lambda user, item, rating: mpibow.dense(mpibow.flatten(rating), 3)}, ShapeError,

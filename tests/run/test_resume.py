@@ -409,6 +409,17 @@ def test_the_checkpoint_of_another_run(tmp_path, two_points: Path, change, why):
         resumed(folder, **change)
 
 
+def test_as_many_samples_of_other_contents(tmp_path, two_points: Path):
+    """An older checkpoint does not have their digest."""
+    folder, (images, labels) = copy(two_points, tmp_path / "other"), tiny.images()
+    other = tiny.ArrayData(images, labels[::-1])
+    message = f"{point(folder, 40)}: was made with other training data; give the same, or start anew without --resume"
+    with tiny.unchanged(folder), refuses(message, CheckpointError):
+        resumed(folder, train=other)
+    tiny.seal(point(folder, 40), lambda header: {**header, "contents": None})
+    resumed(folder, train=other)
+
+
 def test_a_higher_target_is_still_to_be_reached(tmp_path):
     def stop(accuracy: float) -> dict:
         return {"epochs": None, "iterations": 40, "accuracy": accuracy}
