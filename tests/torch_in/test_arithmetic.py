@@ -1,0 +1,48 @@
+"""Functions whose errors a rounding shows, or a subtraction: in float32, beside PyTorch's."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.graph.graph import Array
+from tests.oracle import pytorch
+
+pytestmark = pytest.mark.torch
+torch = pytorch()
+same = import_module("tests.torch_in.same")
+F = torch.nn.functional
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.forward = function
+
+
+def computed(function, *inputs) -> Array:
+    net = mb.from_torch(Function(function), inputs)
+    named = dict(zip(net.inputs, inputs, strict=True))
+
+    def build(graph):
+        return net(*(graph.input(x.name, (len(named[x.name]), *x.shape), x.dtype) for x in net.program.inputs))
+
+    return same.computed(build, named, torch.float32)[0][0]
+
+
+SIZES = torch.logspace(-12, 1, 1000) * torch.tensor([[1.0], [-1.0]])
+CURVES = {
+    "celu": lambda x: F.celu(x, 0.3),
+    "clamp": lambda x: x.clamp(-1e6, 1e6),
+    "elu": F.elu,
+    "expm1": lambda x: x.expm1(),
+    "hardtanh": F.hardtanh,
+    "hardtanh, wide": lambda x: F.hardtanh(x, -1e6, 1e6),
+    "selu": F.selu,
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_exact_near_0(name: str):
+    np.testing.assert_allclose(computed(CURVES[name], SIZES), CURVES[name](SIZES), rtol=2e-6)
