@@ -9,6 +9,7 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.integers import integer
 
 from .program import BatchExtent
@@ -64,17 +65,17 @@ def divide(site: Site, self: Argument, other: Argument, rounding_mode: str | Non
         if rounding_mode == "trunc":
             refuse("a quotient of integers that is rounded to 0; rounding_mode='floor' is there")
         return integer(whole(site, self), "//", whole(site, other))
-    y = site.floats(self) / site.operand(other)
-    if rounding_mode is None:
-        return y
-    return ops.floor(y) if rounding_mode == "floor" else ops.sign(y) * ops.floor(ops.abs(y))
+    x, y = site.floats(self), site.operand(other)
+    if rounding_mode == "floor":  # of x / y before it is rounded, as PyTorch's
+        return ops.floor((x - remainder(site, x, y)) / y + 0.25)
+    ratio = x / y
+    return ratio if rounding_mode is None else ops.sign(ratio) * ops.floor(ops.abs(ratio))
 
 
 def remainder(site: Site, self: Argument, other: Argument) -> Tensor:
     if of_integers(site, self, other):
         return integer(whole(site, self), "%", whole(site, other))
-    x, y = site.floats(self), site.operand(other)
-    return x - ops.floor(x / y) * y
+    return site.graph.add(ops.Remainder(), *broadcast(site.floats(self), site.floats(other)))
 
 
 def power(site: Site, self: Argument, exponent: Argument) -> Tensor:

@@ -46,3 +46,23 @@ CURVES = {
 @pytest.mark.parametrize("name", CURVES)
 def test_exact_near_0(name: str):
     np.testing.assert_allclose(computed(CURVES[name], SIZES), CURVES[name](SIZES), rtol=2e-6)
+
+
+IDS, NUMBERS = torch.arange(-2000, 2000).reshape(2, 2000), (torch.arange(-1000, 1000) * 0.1).reshape(2, 1000)
+DIVISORS = torch.linspace(-3, 9, 1000).expand(2, 1000).clone()
+EXACT = {
+    "x / 41, whole": (lambda x: (x / 41).long(), IDS),
+    "x / 3": (lambda x: x / 3, NUMBERS),
+    "x // 7.5": (lambda x: x // 7.5, IDS),
+    "x // 0.1": (lambda x: torch.div(x, 0.1, rounding_mode="floor"), NUMBERS),
+    "x / 0.1, to 0": (lambda x: torch.div(x, 0.1, rounding_mode="trunc"), NUMBERS),
+    "x // y": (lambda x, y: x // y, NUMBERS, DIVISORS),
+    "x % -0.3": (lambda x: x % -0.3, NUMBERS),
+    "x % y": (lambda x, y: x % y, NUMBERS, DIVISORS),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_equal(name: str):
+    function, *inputs = EXACT[name]
+    np.testing.assert_array_equal(computed(function, *inputs), function(*inputs))
