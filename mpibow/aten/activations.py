@@ -38,7 +38,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 # Functions of the same name here.
 SAME = (
-    *("abs", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "relu", "sigmoid", "sign", "silu", "sin", "sqrt"),
+    *("cos", "erf", "exp", "expm1", "floor", "log", "log1p", "sigmoid", "silu", "sin", "sqrt"),
     "tanh",
 )
 OPERATORS: dict[str, Function] = of_floats(

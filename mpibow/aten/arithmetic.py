@@ -1,7 +1,7 @@
 """Arithmetic, comparisons, sums and products, as ATen calls them. Integers stay int32, and bools bool."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from operator import add, mul, sub
 from typing import Any
 
@@ -82,7 +82,14 @@ def power(site: Site, self: Argument, exponent: Argument) -> Tensor:
     by = number(exponent)
     if by is None or isinstance(self, float | int):
         refuse("the exponent must be a number, and the base a tensor")
+    if of_integers(site, self):
+        need(by >= 1, "the exponent of integers must be at least 1")
+        return reduce(lambda x, y: integer(x, "*", y), [whole(site, self)] * int(by))
     return site.floats(self) if by == 1 else ops.power(site.floats(self), by)
+
+
+def absolute(site: Site, self: Value) -> Tensor:
+    return larger("max", site, self, negate(site, self)) if of_integers(site, self) else ops.abs(site.floats(self))
 
 
 def negate(site: Site, self: Value) -> Tensor:
@@ -141,12 +148,8 @@ def clamp(site: Site, self: Value, min: Argument | None = None, max: Argument | 
 
 def choose(site: Site, condition: Value, self: Argument, other: Argument) -> Tensor:
     """self where the condition holds, else other."""
-    holds = site.tensor(condition)
-    if site.call.dtype == FLOAT:
-        return ops.where(holds, site.operand(self), site.operand(other))
-    one, zero = ops.cast(holds, WHOLE), ops.cast(ops.eq(holds, 0.0), WHOLE)
-    made = integer(integer(one, "*", whole(site, self)), "+", integer(zero, "*", whole(site, other)))
-    return made if site.call.dtype == WHOLE else ops.cast(made, str(site.call.dtype))
+    convert = {FLOAT: Site.operand, WHOLE: whole}.get(str(site.call.dtype), truth)
+    return ops.where(site.tensor(condition), convert(site, self), convert(site, other))
 
 
 def index_put(
@@ -197,6 +200,7 @@ OPERATORS: dict[str, Function] = {
         for form in ("bitwise_{}", "logical_{}", "__{}__")
     },
     "_to_copy": cast,
+    "abs": absolute,
     "add": partial(arithmetic, "+"),
     "bernoulli": bernoulli,
     "bitwise_not": invert,
@@ -211,7 +215,9 @@ OPERATORS: dict[str, Function] = {
     "mul": partial(arithmetic, "*"),
     "neg": negate,
     "pow": power,
+    "relu": lambda site, self: clamp(site, self, 0) if of_integers(site, self) else ops.relu(site.floats(self)),
     "remainder": remainder,
+    "sign": lambda site, self: ops.sign(ops.cast(site.tensor(self))),
     "rsub": lambda site, self, other, alpha=1: arithmetic("-", site, other, self, alpha),
     "sub": partial(arithmetic, "-"),
     "to": cast,

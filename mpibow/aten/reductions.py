@@ -34,6 +34,7 @@ REDUCTIONS: dict[str, Callable[..., Tensor]] = {
     "+": partial(reduced, ops.sum),
     "max": partial(reduced, ops.amax),
     "min": lambda x, dim, keepdim: -reduced(ops.amax, -x, dim, keepdim),
+    "*": lambda x, dim, keepdim: prod(x, dim, keepdim),
 }
 
 
@@ -104,7 +105,6 @@ OPERATORS: dict[str, Function] = {
             "linalg_vector_norm": norm,
             "logsumexp": logsumexp,
             "mean": mean,
-            "prod": prod,
             "std": lambda x, **settings: root(var(x, **settings)),
             "std_mean": lambda x, **settings: [root(var(x, **settings)), mean(x, **settings)],
             "var": var,
@@ -118,5 +118,6 @@ OPERATORS: dict[str, Function] = {
     "cumsum": cumulative,
     "max": partial(extremum, "max"),
     "min": partial(extremum, "min"),
+    "prod": partial(reduction, "*"),
     "sum": partial(reduction, "+"),
 }

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from tests.oracle import pytorch
 
@@ -50,6 +51,7 @@ def test_exact_near_0(name: str):
 
 IDS, NUMBERS = torch.arange(-2000, 2000).reshape(2, 2000), (torch.arange(-1000, 1000) * 0.1).reshape(2, 1000)
 DIVISORS = torch.linspace(-3, 9, 1000).expand(2, 1000).clone()
+LARGE = torch.tensor([[2**24 + 1, -(2**25) - 1, 2**26 + 1], [2**30 + 1, -3, 5]])
 EXACT = {
     "x / 41, whole": (lambda x: (x / 41).long(), IDS),
     "x / 3": (lambda x: x / 3, NUMBERS),
@@ -59,6 +61,16 @@ EXACT = {
     "x // y": (lambda x, y: x // y, NUMBERS, DIVISORS),
     "x % -0.3": (lambda x: x % -0.3, NUMBERS),
     "x % y": (lambda x, y: x % y, NUMBERS, DIVISORS),
+    "abs": (lambda x: x.abs(), LARGE),
+    "index_add": (lambda x: x.index_add(1, torch.tensor([1, 0]), x[:, :2], alpha=-1), LARGE),
+    "pad": (lambda x: F.pad(x, (1, 0), value=2**24 + 1), LARGE),
+    "power": (lambda x: (x % 1200) ** 3, LARGE),
+    "product": (lambda x: (x % 200).prod(1), LARGE),
+    "relu": (lambda x: x.relu(), LARGE),
+    "scatter": (lambda x: x.scatter(1, torch.tensor([[1], [0]]), 2**24 + 1), LARGE),
+    "scatter, tensor": (lambda x: x.scatter(1, torch.tensor([[1], [0]]), x[:, 2:]), LARGE),
+    "scatter_add": (lambda x: x.scatter_add(1, torch.tensor([[1, 1], [0, 1]]), x[:, 1:]), LARGE),
+    "tril": (lambda x: x.tril(), LARGE),
 }
 
 
@@ -66,3 +78,8 @@ EXACT = {
 def test_equal(name: str):
     function, *inputs = EXACT[name]
     np.testing.assert_array_equal(computed(function, *inputs), function(*inputs))
+
+
+def test_integers_are_not_rounded_to_floats():
+    with pytest.raises(ConfigError, match=r"matmul in .* not computed of integers here; cast them to floats"):
+        computed(lambda x: x @ x.T, LARGE)
