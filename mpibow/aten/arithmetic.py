@@ -118,9 +118,10 @@ def compare(sign: str, site: Site, self: Argument, other: Argument) -> Tensor:
     return made
 
 
-def maximum(x: Tensor, other: Tensor) -> Tensor:
-    shape = np.broadcast_shapes(x.shape, other.shape)
-    return ops.maximum(ops.expand(x, shape), ops.expand(other, shape))
+def maximum(*values: Tensor) -> Tensor:
+    """The larger of two; each takes half of the gradient where they are equal."""
+    x, y = broadcast(*values)
+    return ops.add(ops.maximum(x, y), ops.maximum(y, x), coefficients=(0.5, 0.5))
 
 
 def larger(sign: str, site: Site, self: Value, other: Value) -> Tensor:
@@ -137,12 +138,10 @@ def clamp(site: Site, self: Value, min: Argument | None = None, max: Argument | 
             self = self if limit is None else integer(whole(site, self), pick, whole(site, limit))
         return site.tensor(self)
     x = site.floats(self)
-    for bound, sign in ((min, 1.0), (max, -1.0)):
-        if bound is None:
-            continue
-        found = number(bound)
-        bounds = ops.full(x.shape, sign * found) if found is not None else site.floats(bound) * sign
-        x = maximum(x * sign, bounds) * sign  # of equal elements the first, x itself, receives the gradient
+    for limit, beyond in ((min, ops.lt), (max, ops.gt)):
+        if limit is not None:
+            bound = site.operand(limit)
+            x = ops.where(beyond(x, bound), bound, x)
     return x
 
 

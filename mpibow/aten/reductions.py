@@ -7,10 +7,10 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Tensor
-from mpibow.ops.integers import integer_reduction
+from mpibow.ops.integers import integer, integer_reduction
 
 from .arithmetic import larger, truth, whole
-from .order import first_place
+from .order import gather, kept
 from .shapes import Axes, along
 from .site import WHOLE, Function, Result, Site, Value, combined, dtype_of, need, of_floats
 
@@ -54,10 +54,20 @@ def extremum(
     """max and min in their three forms; with an axis they also return places."""
     if other is not None:
         return larger(sign, site, self, other)
-    found = reduction(sign, site, self, dim, keepdim)
-    if dim is None:
-        return found
-    return [found, lambda: first_place(site.tensor(self), dim, keepdim, largest=sign == "max")]
+    if dim is None or not self.shape:
+        found = reduction(sign, site, self, dim, keepdim)
+        return found if dim is None else [found, ops.constant(0)]
+    x, top = site.tensor(self), site.tensor(reduction(sign, site, self, dim, True))
+    place = first_equal(x, top, dim)  # it alone takes the gradient
+    return [kept(each, dim, keepdim) for each in (gather(x, dim, place), place)]
+
+
+def first_equal(x: Tensor, top: Tensor, dim: int) -> Tensor:
+    """The first place along an axis where x is `top`, or NaN."""
+    at, count = dim % len(x.shape), x.shape[dim]
+    holds = integer(ops.eq(x, top), "|", ops.ne(x, x))
+    numbers = ops.reshape(ops.constant(np.arange(count)), [-1 if axis == at else 1 for axis in range(len(x.shape))])
+    return integer_reduction(ops.where(holds, numbers, ops.constant(count)), "min", at, keepdim=True)
 
 
 def cumulative(site: Site, self: Value, dim: int, **_: object) -> Tensor:
