@@ -29,12 +29,19 @@ def reduced(
     return function(x, axes, keepdim=keepdim) if axes else x
 
 
+def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The product along an axis, or of all numbers."""
+    x, axis = (ops.reshape(x, (-1,)), 0) if dim is None else (x, dim)
+    made = combined(ops.multiply, ops.split(x, 1, axis=axis))
+    return made if keepdim else along(made, axis, 0)
+
+
 mean = partial(reduced, ops.mean)
 REDUCTIONS: dict[str, Callable[..., Tensor]] = {
     "+": partial(reduced, ops.sum),
     "max": partial(reduced, ops.amax),
     "min": lambda x, dim, keepdim: -reduced(ops.amax, -x, dim, keepdim),
-    "*": lambda x, dim, keepdim: prod(x, dim, keepdim),
+    "*": prod,
 }
 
 
@@ -100,13 +107,6 @@ def root(x: Tensor) -> Tensor:
 def norm(x: Tensor, ord: float = 2, dim: Axes | None = None, keepdim: bool = False) -> Tensor:
     need(ord == 2, "norms must be Euclidean")
     return root(reduced(ops.sum, ops.power(x, 2.0), dim, keepdim))
-
-
-def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The product along an axis, or of all numbers."""
-    x, axis = (ops.reshape(x, (-1,)), 0) if dim is None else (x, dim)
-    made = combined(ops.multiply, ops.split(x, 1, axis=axis))
-    return made if keepdim else along(made, axis, 0)
 
 
 OPERATORS: dict[str, Function] = {
