@@ -9,12 +9,15 @@ from .site import Function, of_floats
 
 
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """It has no gradient at the limits."""
     low, high = float(min_val), float(max_val)
-    return ops.affine(ops.clipped_relu(ops.affine(x, 1.0, -low), high - low), 1.0, low)
+    if low == 0 < high:
+        return ops.clipped_relu(x, high)
+    return ops.where(ops.ge(x, high), high, ops.where(ops.le(x, low), low, x))
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
-    return ops.clipped_relu(x + 3.0) * (1 / 6)
+    return ops.clipped_relu(x + 3.0) / 6.0
 
 
 def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
@@ -23,8 +26,9 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 
 def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    below = ops.exp(-ops.maximum(-x, ops.full(x.shape, 0.0)) * float(input_scale))  # exp(x) could overflow
-    return ops.where(ops.gt(x, 0.0), x, (below - 1.0) * float(alpha)) * float(scale)
+    above = ops.gt(x, 0.0)
+    below = ops.expm1(ops.where(above, 0.0, x) * float(input_scale))  # of x it could overflow
+    return ops.where(above, x, below * float(alpha)) * float(scale)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:
@@ -33,7 +37,10 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 
 # Functions of the same name here.
-SAME = ("abs", "cos", "erf", "exp", "floor", "log", "log1p", "relu", "sigmoid", "sign", "silu", "sin", "sqrt", "tanh")
+SAME = (
+    *("cos", "erf", "exp", "expm1", "floor", "log", "log1p", "sigmoid", "silu", "sin", "sqrt"),
+    "tanh",
+)
 OPERATORS: dict[str, Function] = of_floats(
     {
         **{name: getattr(ops, name) for name in SAME},
@@ -41,7 +48,6 @@ OPERATORS: dict[str, Function] = of_floats(
         "celu": lambda x, alpha=1: elu(x, alpha, input_scale=1 / alpha),
         "elu": elu,
         "exp2": lambda x: ops.exp(x * log(2.0)),
-        "expm1": lambda x: ops.exp(x) - 1.0,
         "gelu": lambda x, approximate="none": ops.gelu(x, tanh=approximate == "tanh"),
         "glu": glu,
         "hardsigmoid": hardsigmoid,

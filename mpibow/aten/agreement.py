@@ -27,18 +27,32 @@ def run_plan(plan: Plan, inputs: Arrays, gradients: Array | None = None) -> tupl
 def refuse_difference(
     gives: str, ours: Arrays, than: str, theirs: Arrays, remedy: str, close: float, least: float = 0.0
 ) -> None:
-    """Raises ConfigError where numbers differ by more than `close` of an array's largest; NaN differs from any.
+    """Raises ConfigError where numbers differ by more than `close` of the largest of their size; NaN differs from any.
 
-    Arrays whose largest number is below `least` are compared with that.
+    Numbers of a size of which all are below `least` are compared with that.
     """
     for name, array in theirs.items():
         x, y, rule = np.asarray(ours[name], float), np.asarray(array, float), f"{gives} {name} {than}: "
         if x.shape != y.shape:
             raise ConfigError(f"{rule}{x.shape}, not {y.shape}; {remedy}")
-        with np.errstate(invalid="ignore"):
-            gap, size = np.abs(np.where(x == y, 0.0, x - y)).max(initial=0.0), largest(y)
-        if not gap <= close * max(size, least):
+        tops = sizes(y)
+        with np.errstate(invalid="ignore", over="ignore"):
+            gaps = np.abs(np.where(x == y, 0.0, x - y))
+            top = tops[np.searchsorted(tops[:-1], np.abs(y))]
+        if not (gaps <= close * np.maximum(top, least)).all():
+            gap, size = gaps.max(), largest(y)
             raise ConfigError(f"{rule}they differ by {gap:.3g}, the largest number is {size:.3g}; {remedy}")
+
+
+def sizes(array: Array) -> Array:
+    """The largest number of each size, in rising order: of a size are numbers without a gap of a thousand times.
+
+    Numbers below 1 are of one size, and are all of the array's largest size where that is below 1. So numbers that hide
+    others, such as -1e30 of a mask, are no measure of these.
+    """
+    most = largest(array)
+    found = np.sort(np.abs(array[np.isfinite(array)]).clip(min(most, 1.0)), axis=None)
+    return np.append(found[:-1][found[1:] / 1000 > found[:-1]], most)
 
 
 def largest(*arrays: Array) -> float:

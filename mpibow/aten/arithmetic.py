@@ -1,7 +1,7 @@
 """Arithmetic, comparisons, sums and products, as ATen calls them. Integers stay int32, and bools bool."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from operator import add, mul, sub
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.integers import integer
 
 from .program import BatchExtent
@@ -64,24 +65,31 @@ def divide(site: Site, self: Argument, other: Argument, rounding_mode: str | Non
         if rounding_mode == "trunc":
             refuse("a quotient of integers that is rounded to 0; rounding_mode='floor' is there")
         return integer(whole(site, self), "//", whole(site, other))
-    y = site.floats(self) / site.operand(other)
-    if rounding_mode is None:
-        return y
-    return ops.floor(y) if rounding_mode == "floor" else ops.sign(y) * ops.floor(ops.abs(y))
+    x, y = site.floats(self), site.operand(other)
+    if rounding_mode == "floor":  # of x / y before it is rounded, as PyTorch's
+        return ops.floor((x - remainder(site, x, y)) / y + 0.25)
+    ratio = x / y
+    return ratio if rounding_mode is None else ops.sign(ratio) * ops.floor(ops.abs(ratio))
 
 
 def remainder(site: Site, self: Argument, other: Argument) -> Tensor:
     if of_integers(site, self, other):
         return integer(whole(site, self), "%", whole(site, other))
-    x, y = site.floats(self), site.operand(other)
-    return x - ops.floor(x / y) * y
+    return site.graph.add(ops.Remainder(), *broadcast(site.floats(self), site.floats(other)))
 
 
 def power(site: Site, self: Argument, exponent: Argument) -> Tensor:
     by = number(exponent)
     if by is None or isinstance(self, float | int):
         refuse("the exponent must be a number, and the base a tensor")
+    if of_integers(site, self):
+        need(by >= 1, "the exponent of integers must be at least 1")
+        return reduce(lambda x, y: integer(x, "*", y), [whole(site, self)] * int(by))
     return site.floats(self) if by == 1 else ops.power(site.floats(self), by)
+
+
+def absolute(site: Site, self: Value) -> Tensor:
+    return larger("max", site, self, negate(site, self)) if of_integers(site, self) else ops.abs(site.floats(self))
 
 
 def negate(site: Site, self: Value) -> Tensor:
@@ -110,9 +118,10 @@ def compare(sign: str, site: Site, self: Argument, other: Argument) -> Tensor:
     return made
 
 
-def maximum(x: Tensor, other: Tensor) -> Tensor:
-    shape = np.broadcast_shapes(x.shape, other.shape)
-    return ops.maximum(ops.expand(x, shape), ops.expand(other, shape))
+def maximum(*values: Tensor) -> Tensor:
+    """The larger of two; each takes half of the gradient where they are equal."""
+    x, y = broadcast(*values)
+    return ops.add(ops.maximum(x, y), ops.maximum(y, x), coefficients=(0.5, 0.5))
 
 
 def larger(sign: str, site: Site, self: Value, other: Value) -> Tensor:
@@ -129,23 +138,17 @@ def clamp(site: Site, self: Value, min: Argument | None = None, max: Argument | 
             self = self if limit is None else integer(whole(site, self), pick, whole(site, limit))
         return site.tensor(self)
     x = site.floats(self)
-    for bound, sign in ((min, 1.0), (max, -1.0)):
-        if bound is None:
-            continue
-        found = number(bound)
-        bounds = ops.full(x.shape, sign * found) if found is not None else site.floats(bound) * sign
-        x = maximum(x * sign, bounds) * sign  # of equal elements the first, x itself, receives the gradient
+    for limit, beyond in ((min, ops.lt), (max, ops.gt)):
+        if limit is not None:
+            bound = site.operand(limit)
+            x = ops.where(beyond(x, bound), bound, x)
     return x
 
 
 def choose(site: Site, condition: Value, self: Argument, other: Argument) -> Tensor:
     """self where the condition holds, else other."""
-    holds = site.tensor(condition)
-    if site.call.dtype == FLOAT:
-        return ops.where(holds, site.operand(self), site.operand(other))
-    one, zero = ops.cast(holds, WHOLE), ops.cast(ops.eq(holds, 0.0), WHOLE)
-    made = integer(integer(one, "*", whole(site, self)), "+", integer(zero, "*", whole(site, other)))
-    return made if site.call.dtype == WHOLE else ops.cast(made, str(site.call.dtype))
+    convert = {FLOAT: Site.operand, WHOLE: whole}.get(str(site.call.dtype), truth)
+    return ops.where(site.tensor(condition), convert(site, self), convert(site, other))
 
 
 def index_put(
@@ -196,6 +199,7 @@ OPERATORS: dict[str, Function] = {
         for form in ("bitwise_{}", "logical_{}", "__{}__")
     },
     "_to_copy": cast,
+    "abs": absolute,
     "add": partial(arithmetic, "+"),
     "bernoulli": bernoulli,
     "bitwise_not": invert,
@@ -210,7 +214,9 @@ OPERATORS: dict[str, Function] = {
     "mul": partial(arithmetic, "*"),
     "neg": negate,
     "pow": power,
+    "relu": lambda site, self: clamp(site, self, 0) if of_integers(site, self) else ops.relu(site.floats(self)),
     "remainder": remainder,
+    "sign": lambda site, self: ops.sign(ops.cast(site.tensor(self))),
     "rsub": lambda site, self, other, alpha=1: arithmetic("-", site, other, self, alpha),
     "sub": partial(arithmetic, "-"),
     "to": cast,

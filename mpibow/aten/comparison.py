@@ -21,7 +21,7 @@ from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.steps import trained_values
 from mpibow.kernels import NUMPY
 
-from .agreement import Arrays, largest, refuse_difference, run_plan
+from .agreement import Arrays, largest, refuse_difference, run_plan, sizes
 from .net import TorchNet
 from .nodes import array_of
 from .site import combined
@@ -72,7 +72,8 @@ def compare(net: TorchNet, examples: Samples, free: int) -> int:
         name: ours.gradients.get(name, np.zeros_like(array)).reshape(array.shape)
         for name, array in theirs.gradients.items()
     }
-    steepest = max(largest(*theirs.gradients.values()), largest(*theirs.outputs.values()) / 100)
+    numbers = np.concatenate([each.reshape(-1) for each in theirs.outputs.values()])
+    steepest = max(largest(*theirs.gradients.values()), sizes(numbers)[0] / 100)
     for does, x, y, size in (
         ("gives another", ours.outputs, theirs.outputs, 0.0),
         ("keeps another", ours.statistics, statistics, largest(*statistics.values())),  # it may be of rounding errors

@@ -11,6 +11,7 @@ from mpibow import ops
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
+from mpibow.ops.integers import integer_reduction
 
 from .program import BatchExtent
 from .shapes import Axes, reshape, unsqueeze
@@ -230,18 +231,18 @@ def attention(
     mask = None if attn_mask is None else site.tensor(attn_mask)
     if not dropout_p:
         return ops.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale)
-    scores, hidden = ops.matmul(q, ops.transpose(k)) * (q.shape[-1] ** -0.5 if scale is None else scale), -1e30
-    if mask is not None:
-        scores = scores + mask if mask.dtype == FLOAT else ops.where(mask, scores, hidden)
+    scores = ops.matmul(q, ops.transpose(k)) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         rows, columns = (ops.constant(np.arange(extent)) for extent in scores.shape[-2:])
-        scores = ops.where(ops.le(columns, ops.reshape(rows, (-1, 1))), scores, hidden)
-    if mask is not None:  # a row with all columns hidden gives 0: its scores must not all be -inf
-        scores = ops.maximum(scores, ops.full(scores.shape, hidden))
-    weights = ops.softmax(scores, -1)
-    if mask is not None:
-        weights = ops.where(ops.le(scores, hidden), 0.0, weights)
-    return ops.matmul(dropout(site, weights, dropout_p, True), v)
+        scores = ops.where(ops.le(columns, ops.reshape(rows, (-1, 1))), scores, -1e30)
+    if mask is None:
+        return ops.matmul(dropout(site, ops.softmax(scores, -1), dropout_p, True), v)
+    # A row with all columns hidden, by False or -inf, gives 0: its scores must not all be -inf.
+    seen = mask if mask.dtype != FLOAT else ops.ge(mask, float(np.finfo("float32").min))
+    some = integer_reduction(seen, "|", -1, keepdim=True)
+    scores = scores + ops.where(some, mask, 0.0) if mask.dtype == FLOAT else ops.where(mask, scores, -1e30)
+    y = ops.matmul(dropout(site, ops.softmax(scores, -1), dropout_p, True), v)
+    return ops.where(some, y, 0.0)
 
 
 def cross_entropy(

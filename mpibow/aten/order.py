@@ -8,8 +8,9 @@ from mpibow import ops
 from mpibow.graph.graph import FLOAT, Shape, Tensor
 from mpibow.ops.integers import integer
 
+from .arithmetic import arithmetic, choose
 from .shapes import along, unsqueeze
-from .site import Function, Result, Site, Value, combined, dtype_of, need, of_tensors, refuse
+from .site import WHOLE, Function, Result, Site, Value, combined, dtype_of, filled, need, of_tensors, refuse
 
 
 def places(x: Tensor, dim: int, start: int = 0, stop: int | None = None, *, largest: bool) -> Tensor:
@@ -58,7 +59,9 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Result:
 def added(shape: Shape, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Zeros with the elements of `source` added at these places along an axis."""
     need(bool(shape), "a tensor without axes")
-    part = ops.cast(source)[tuple(slice(0, extent) for extent in index.shape)]
+    part = (source if source.dtype == FLOAT else ops.cast(source, WHOLE))[
+        tuple(slice(0, extent) for extent in index.shape)
+    ]
     return ops.scatter_add(part, dim, index, shape)
 
 
@@ -73,22 +76,26 @@ def scatter(
 ) -> Tensor:
     """self with elements at these places along an axis in place of its own."""
     need(reduce is None, "scatter that reduces; scatter_add is there")
-    x, places = site.floats(self), site.tensor(index)
-    written = ops.gt(added(x.shape, dim, places, ops.full(index.shape, 1.0)), 0.0)
+    places = site.tensor(index)
+    written = ops.gt(added(self.shape, dim, places, ops.full(index.shape, 1.0)), 0.0)
     if src is None:
-        return ops.where(written, float(value), x)
+        return choose(site, written, value, self)
     if not isinstance(index, np.ndarray):
         refuse("places that depend on the data may repeat, and the last one wins; scatter_add is there")
     lines = np.sort(index, dim)
     need(bool(np.diff(lines, axis=dim).all()), "places that repeat, of which the last one wins")
-    return ops.where(written, added(x.shape, dim, places, site.tensor(src)), x)
+    return choose(site, written, added(self.shape, dim, places, site.tensor(src)), self)
 
 
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
-    need(bool(x.shape) and bool(source.shape), "a tensor without axes")
-    at = dim % len(x.shape)
-    places = ops.reshape(index, [-1 if axis == at else 1 for axis in range(len(x.shape))])
-    return ops.cast(x) + added(x.shape, at, ops.expand(places, source.shape), source) * float(alpha)
+def scatter_add(site: Site, self: Value, dim: int, index: Value, src: Value, alpha: float = 1) -> Result:
+    return arithmetic("+", site, self, added(self.shape, dim, site.tensor(index), site.tensor(src)), alpha)
+
+
+def index_add(site: Site, self: Value, dim: int, index: Value, source: Value, alpha: float = 1) -> Result:
+    need(bool(self.shape) and bool(source.shape), "a tensor without axes")
+    at = dim % len(self.shape)
+    places = ops.reshape(site.tensor(index), [-1 if axis == at else 1 for axis in range(len(self.shape))])
+    return scatter_add(site, self, at, ops.expand(places, source.shape), source, alpha)
 
 
 def slice_scatter(
@@ -113,7 +120,7 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def triangle(lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
     mask = np.tri(x.shape[-2], x.shape[-1], diagonal if lower else diagonal - 1, dtype=bool)
     kept = ops.constant(mask if lower else ~mask)
-    return ops.cast(ops.where(kept, x, 0.0), x.dtype)
+    return ops.where(kept, x, filled(x.shape, 0, x.dtype))
 
 
 OPERATORS: dict[str, Function] = {
@@ -123,10 +130,8 @@ OPERATORS: dict[str, Function] = {
             "argmin": partial(first_place, largest=False),
             "argsort": lambda x, dim=-1, descending=False, stable=False: places(x, dim, largest=descending),
             "gather": gather,
-            "index_add": index_add,
             "kthvalue": kth,
             "median": median,
-            "scatter_add": lambda x, dim, index, src: ops.cast(x) + added(x.shape, dim, index, src),
             "select_scatter": select_scatter,
             "slice_scatter": slice_scatter,
             "sort": lambda x, dim=-1, descending=False, stable=False: topk(x, None, dim, descending),
@@ -136,5 +141,7 @@ OPERATORS: dict[str, Function] = {
         }
     ),
     "copy": lambda site, self, src, **_: ops.cast(ops.expand(site.tensor(src), self.shape), dtype_of(self)),
+    "index_add": index_add,
     "scatter": scatter,
+    "scatter_add": scatter_add,
 }

@@ -7,10 +7,10 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Tensor
-from mpibow.ops.integers import integer_reduction
+from mpibow.ops.integers import integer, integer_reduction
 
 from .arithmetic import larger, truth, whole
-from .order import first_place
+from .order import gather, kept
 from .shapes import Axes, along
 from .site import WHOLE, Function, Result, Site, Value, combined, dtype_of, need, of_floats
 
@@ -29,11 +29,19 @@ def reduced(
     return function(x, axes, keepdim=keepdim) if axes else x
 
 
+def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The product along an axis, or of all numbers."""
+    x, axis = (ops.reshape(x, (-1,)), 0) if dim is None else (x, dim)
+    made = combined(ops.multiply, ops.split(x, 1, axis=axis))
+    return made if keepdim else along(made, axis, 0)
+
+
 mean = partial(reduced, ops.mean)
 REDUCTIONS: dict[str, Callable[..., Tensor]] = {
     "+": partial(reduced, ops.sum),
     "max": partial(reduced, ops.amax),
     "min": lambda x, dim, keepdim: -reduced(ops.amax, -x, dim, keepdim),
+    "*": prod,
 }
 
 
@@ -53,10 +61,20 @@ def extremum(
     """max and min in their three forms; with an axis they also return places."""
     if other is not None:
         return larger(sign, site, self, other)
-    found = reduction(sign, site, self, dim, keepdim)
-    if dim is None:
-        return found
-    return [found, lambda: first_place(site.tensor(self), dim, keepdim, largest=sign == "max")]
+    if dim is None or not self.shape:
+        found = reduction(sign, site, self, dim, keepdim)
+        return found if dim is None else [found, ops.constant(0)]
+    x, top = site.tensor(self), site.tensor(reduction(sign, site, self, dim, True))
+    place = first_equal(x, top, dim)  # it alone takes the gradient
+    return [kept(each, dim, keepdim) for each in (gather(x, dim, place), place)]
+
+
+def first_equal(x: Tensor, top: Tensor, dim: int) -> Tensor:
+    """The first place along an axis where x is `top`, or NaN."""
+    at, count = dim % len(x.shape), x.shape[dim]
+    holds = integer(ops.eq(x, top), "|", ops.ne(x, x))
+    numbers = ops.reshape(ops.constant(np.arange(count)), [-1 if axis == at else 1 for axis in range(len(x.shape))])
+    return integer_reduction(ops.where(holds, numbers, ops.constant(count)), "min", at, keepdim=True)
 
 
 def cumulative(site: Site, self: Value, dim: int, **_: object) -> Tensor:
@@ -91,20 +109,12 @@ def norm(x: Tensor, ord: float = 2, dim: Axes | None = None, keepdim: bool = Fal
     return root(reduced(ops.sum, ops.power(x, 2.0), dim, keepdim))
 
 
-def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The product along an axis, or of all numbers."""
-    x, axis = (ops.reshape(x, (-1,)), 0) if dim is None else (x, dim)
-    made = combined(ops.multiply, ops.split(x, 1, axis=axis))
-    return made if keepdim else along(made, axis, 0)
-
-
 OPERATORS: dict[str, Function] = {
     **of_floats(
         {
             "linalg_vector_norm": norm,
             "logsumexp": logsumexp,
             "mean": mean,
-            "prod": prod,
             "std": lambda x, **settings: root(var(x, **settings)),
             "std_mean": lambda x, **settings: [root(var(x, **settings)), mean(x, **settings)],
             "var": var,
@@ -118,5 +128,6 @@ OPERATORS: dict[str, Function] = {
     "cumsum": cumulative,
     "max": partial(extremum, "max"),
     "min": partial(extremum, "min"),
+    "prod": partial(reduction, "*"),
     "sum": partial(reduction, "+"),
 }

@@ -71,7 +71,7 @@ class Site:
         if isinstance(value, Tensor):
             return value
         if isinstance(value, Filled):
-            return ops.cast(ops.full(value.shape, value.value), value.dtype)
+            return filled(value.shape, value.value, value.dtype)
         if isinstance(value, BySample):
             numbers = ops.arange(value.shape[value.axis])
             numbers = ops.reshape(numbers, [-1 if each == value.axis else 1 for each in range(len(value.shape))])
@@ -94,7 +94,8 @@ class Site:
         return [self.tensor(value) for value in values]
 
     def floats(self, value: Argument) -> Tensor:
-        """An argument as a tensor of the plan's precision."""
+        """An argument as a tensor of the plan's precision, which is too small for integers that are to stay such."""
+        need({self.call.dtype, dtype_of(value)} != {WHOLE}, "it is not computed of integers here; cast them to floats")
         return ops.cast(self.tensor(value))
 
     def operand(self, value: Argument) -> Operand:
@@ -123,6 +124,13 @@ class Site:
         names = {key: each.name for key, each in given.items()}
         initial = {key: Given(each.array) for key, each in given.items()}
         return self.graph.add_all(op, *x, name=owner, names=names, initial=initial)
+
+
+def filled(shape: Shape, value: float, dtype: str) -> Tensor:
+    """A tensor of one number; integers are not rounded to floats."""
+    if dtype == FLOAT:
+        return ops.full(shape, value)
+    return ops.expand(ops.constant(np.asarray(int(value), dtype)), shape)
 
 
 Function = Callable[..., Result]  # site, arguments by ATen's names -> a tensor, or a list of them

@@ -11,7 +11,7 @@ from mpibow.graph.graph import Array, Tensor
 from mpibow.ops.upsample import Mode
 
 from .shapes import Axes, along, listed
-from .site import Function, Result, Site, Value, combined, need, of_floats, refuse
+from .site import Function, Result, Site, Value, combined, filled, need, of_floats, of_tensors, refuse
 
 Pair = tuple[int, int]
 LOWEST = -1e30  # stands for -inf in padding: it must not become NaN
@@ -184,7 +184,7 @@ def _side(x: Tensor, axis: int, count: int, value: float | None, mode: str, fron
     extent, shape = x.shape[axis], (*x.shape[:axis], count, *x.shape[axis + 1 :])
     match mode:
         case "constant":
-            return ops.full(shape, float(value or 0.0))
+            return filled(shape, float(value or 0.0), x.dtype)
         case "reflect":
             first = 1 if front else extent - 1 - count
             return ops.flip(along(x, axis, slice(first, first + count)), axis)
@@ -231,14 +231,13 @@ OPERATORS: dict[str, Function] = {
             **{f"adaptive_max_pool{axes}d": partial(adaptive_max_pool, axes) for axes in (1, 2)},
             **{f"avg_pool{axes}d": partial(avg_pool, axes) for axes in (1, 2, 3)},
             "col2im": from_columns,
-            "constant_pad_nd": lambda x, pad, value=0.0: padded(x, pad, value=value),
             "im2col": columns,
             **{f"max_pool{axes}d": partial(max_pool, axes) for axes in (1, 2, 3)},
             # The form that also returns indices, which nothing may read.
             "max_pool2d_with_indices": lambda x, **settings: [max_pool(2, x, **settings), None],
-            "pad": padded,
         }
     ),
+    **of_tensors({"constant_pad_nd": lambda x, pad, value=0.0: padded(x, pad, value=value), "pad": padded}),
     **dict.fromkeys(MATRICES_ALONE, partial(resized, None)),
     "upsample_bilinear2d": partial(resized, "bilinear"),
     "upsample_nearest1d": partial(resized, "nearest"),

@@ -1,7 +1,7 @@
 """The functions that a formula may call, on NumPy arrays. Other machines follow the rules here.
 
-`+ - * /`, sqrt and floor have the same bits on every machine; exp, log, log1p, power, tanh, erf, sin and cos are each
-machine's own, within 4 ulp in the formulas of steps.
+`+ - * /`, sqrt, floor and fmod have the same bits on every machine; exp, expm1, log, log1p, power, tanh, erf, sin and
+cos are each machine's own, within 4 ulp in the formulas of steps.
 """
 
 import math
@@ -14,7 +14,8 @@ _erf = np.frompyfunc(math.erf, 1, 1)  # NumPy has none
 
 
 sqrt, exp, log, tanh, sin, cos, floor, abs = np.sqrt, np.exp, np.log, np.tanh, np.sin, np.cos, np.floor, np.abs
-log1p = np.log1p  # log(1 + x), also where 1 + x is rounded to 1
+log1p, expm1 = np.log1p, np.expm1  # log(1 + x) and exp(x) - 1, exact near 0
+fmod = np.fmod  # the rest of a / b, exact; its sign is a's
 power = np.power  # of an element and an exponent; NaN of elements below 0 where the exponent is no whole number
 sign = np.sign  # 1, -1 or 0, whose sign is +; NaN of NaN
 
@@ -41,7 +42,7 @@ def where(condition: Element, a: Element, b: Element) -> Element:
 
 # The number of arguments of each.
 COUNTS = {
-    **dict.fromkeys(("sqrt", "exp", "log", "log1p", "tanh", "erf", "sin", "cos", "floor", "sign", "abs"), 1),
-    **dict.fromkeys(("minimum", "maximum", "power"), 2),
+    **dict.fromkeys(("sqrt", "exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "floor", "sign", "abs"), 1),
+    **dict.fromkeys(("fmod", "minimum", "maximum", "power"), 2),
     "where": 3,
 }

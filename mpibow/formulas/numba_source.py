@@ -18,8 +18,8 @@ NUMBA = Dialect(
     name="{}",
     templates=OPERATORS
     | {"and": "({} and {})", "or": "({} or {})", "not": "(not {})", "where": "({1} if {0} else {2})"}
-    | {name: f"_math.{name}({{}})" for name in ("sqrt", "exp", "log", "log1p", "tanh", "erf", "sin", "cos")}
-    | {"power": "({} ** {})", "abs": "abs({})", "floor": "_floor({})"}
+    | {name: f"_math.{name}({{}})" for name in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos")}
+    | {"fmod": "_fmod({}, {})", "power": "({} ** {})", "abs": "abs({})", "floor": "_floor({})"}
     | {"sign": "_sign({})", "minimum": "_minimum({}, {})", "maximum": "_maximum({}, {})"},
 )
 HEAD = """
@@ -46,6 +46,14 @@ import numpy as _numpy
 @_inlined
 def _floor(x):
     return _numpy.floor(x)
+""",
+    "fmod": """
+import numpy as _numpy
+
+
+@_inlined
+def _fmod(a, b):
+    return _numpy.fmod(a, b)
 """,
     "minimum": """
 @_inlined

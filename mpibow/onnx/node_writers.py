@@ -235,7 +235,14 @@ def integer(w: NodeWriter) -> str:
     return w(INTEGER[sign], *x)
 
 
-REDUCTIONS = {"+": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "|": "ReduceMax", "&": "ReduceMin"}
+REDUCTIONS = {
+    "+": "ReduceSum",
+    "*": "ReduceProd",
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "|": "ReduceMax",
+    "&": "ReduceMin",
+}
 
 
 def integers_reduced(w: NodeWriter) -> str:

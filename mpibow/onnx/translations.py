@@ -192,7 +192,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "LeakyRelu": unary("leaky_relu", alpha="negative_slope"),
     "LogSoftmax": lambda site, x, axis=-1: ops.log_softmax(site.floats(x), axis),
     "MatMul": lambda site, x, y: site.aten("matmul", self=x, other=y),
-    "Mean": lambda site, *x: site.floats(several("add")(site, *x)) * (1 / len(x)),
+    "Mean": lambda site, *x: site.floats(several("add")(site, *x)) / len(x),
     "Not": unary("logical_not"),
     "PRelu": prelu,
     "Pad": pad,

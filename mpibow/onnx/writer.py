@@ -171,6 +171,11 @@ def by_formula(w: NodeWriter, other: Formula | None = None) -> str:
                 return w("Not", w("Equal", *map(value, arguments)))
             case Apply("log1p", (argument,)):
                 return w("Log", w("Add", value(argument), number(1)))
+            case Apply("expm1", (argument,)):
+                x = value(argument)
+                return w("Mul", w("Tanh", w("Mul", x, number(0.5))), w("Add", w("Exp", x), number(1)))
+            case Apply("fmod", arguments):
+                return w("Mod", *map(value, arguments), fmod=1)
             case Apply(function, arguments):
                 return w(FUNCTIONS.get(function, function.capitalize()), *map(value, arguments))
 

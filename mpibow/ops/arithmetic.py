@@ -4,7 +4,7 @@ Shapes that differ are broadcast as in NumPy and PyTorch: the smaller tensor is 
 shapes takes both. Integers become floats.
 """
 
-from math import isfinite
+from math import frexp, isfinite
 
 import numpy as np
 
@@ -19,7 +19,18 @@ from .cast import cast, floats
 from .combine import Add, Multiply, one_shape
 from .pointwise import Element, Pointwise
 
-__all__ = ["Affine", "Divide", "Expand", "Power", "affine", "divide", "expand", "power"]
+__all__ = [
+    "Affine",
+    "Divide",
+    "DivideBy",
+    "Expand",
+    "Power",
+    "Remainder",
+    "affine",
+    "divide",
+    "expand",
+    "power",
+]
 
 Operand = Tensor | float | int
 
@@ -78,6 +89,40 @@ class Divide(Pointwise):
     def gradient(x1: Element, y: Element, dy: Element) -> Element:
         part = dy / x1
         return part, -part * y
+
+
+class DivideBy(Pointwise):
+    """y = x / number, rounded once."""
+
+    number: float
+    kind = "divide_by"
+
+    @staticmethod
+    def value(x: Element, *, number: float) -> Element:
+        return x / number
+
+    @staticmethod
+    def gradient(dy: Element, *, number: float) -> Element:
+        return dy / number
+
+
+class Remainder(Pointwise):
+    """y = x0 - floor(x0 / x1) x1, exact; its sign is x1's, as PyTorch's and Python's."""
+
+    kind = "remainder"
+    differentiable = (0, 1)
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return one_shape(shapes, 2)
+
+    @staticmethod
+    def value(x0: Element, x1: Element) -> Element:
+        rest = f.fmod(x0, x1)
+        return f.where((rest < 0 and x1 > 0) or (rest > 0 and x1 < 0), rest + x1, rest)
+
+    @staticmethod
+    def gradient(x0: Element, x1: Element, y: Element, dy: Element) -> Element:
+        return dy, dy * (y - x0) / x1
 
 
 class Expand(Moving):
@@ -147,7 +192,8 @@ def over(x: Tensor, y: Operand) -> Tensor:
         return divide(x, y)
     if y == 0:
         raise ShapeError(f"{x.name} / 0: the number must not be 0")
-    return affine(x, 1.0 / y)
+    exact = frexp(y)[0] in (0.5, -0.5)  # a power of two, whose reciprocal is no other number
+    return affine(x, 1.0 / y) if exact else x.graph.add(DivideBy(float(y)), *floats(x))
 
 
 def from_number(x: Tensor, y: float) -> Tensor:

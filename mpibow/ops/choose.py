@@ -9,7 +9,7 @@ from mpibow.graph.graph import EVERY, Shape, Tensor
 from mpibow.graph.infix import named
 
 from .arithmetic import broadcast
-from .cast import cast, floats
+from .cast import floats
 from .leaves import full
 from .pointwise import Element, Pointwise
 
@@ -48,13 +48,16 @@ class Where(Pointwise):
 
     kind = "where"
     differentiable = (1, 2)
-    integers = (0,)
+    integers = EVERY
     flat = (0,)
 
     def infer(self, *shapes: Shape) -> Shape:
         if len(shapes) != 3 or len(set(shapes)) != 1:
             raise ShapeError("there must be three inputs of one shape")
         return shapes[0]
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[1]
 
     @staticmethod
     def value(x0: Element, x1: Element, x2: Element) -> Element:
@@ -89,6 +92,5 @@ ge, eq, ne = _comparison("ge", ">="), _comparison("eq", "=="), _comparison("ne",
 def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str | None = None) -> Tensor:
     """x if condition is not 0, else y, by element, broadcast; x and y are tensors or numbers."""
     given = [each if isinstance(each, Tensor) else full((1,) * len(condition.shape), each) for each in (x, y)]
-    kinds = {each.dtype for each in given}
-    made = condition.graph.add(Where(), *broadcast(condition, *floats(*given)), name=name)
-    return cast(made, *kinds) if len(kinds) == 1 else made
+    both = given if given[0].dtype == given[1].dtype else floats(*given)
+    return condition.graph.add(Where(), *broadcast(condition, *both), name=name)

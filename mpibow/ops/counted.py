@@ -10,7 +10,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Node, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
 
-from .arithmetic import Affine
+from .arithmetic import Affine, DivideBy
 
 __all__ = ["CountedMean", "LabelCount", "counted_mean", "label_count"]
 
@@ -80,8 +80,14 @@ def _counted(loss: Tensor) -> tuple[Node | None, float]:
     """The counted mean that `loss` is a number times, and that number."""
     nodes, scale = {node.name: node for node in loss.graph.nodes}, 1.0
     node = nodes.get(loss.name)
-    while node is not None and isinstance(node.op, Affine) and node.op.shift == 0:
-        scale *= node.op.scale
+    while node is not None:
+        match node.op:
+            case Affine(factor, 0.0):
+                scale *= factor
+            case DivideBy(number):
+                scale /= number
+            case _:
+                break
         node = nodes.get(node.inputs[0])
     return (node if node is not None and isinstance(node.op, CountedMean) else None), scale
 

@@ -8,6 +8,7 @@ __all__ = [
     "Abs",
     "Cos",
     "Exp",
+    "Expm1",
     "Floor",
     "Log",
     "Log1p",
@@ -18,6 +19,7 @@ __all__ = [
     "abs",
     "cos",
     "exp",
+    "expm1",
     "floor",
     "log",
     "log1p",
@@ -60,6 +62,16 @@ class Exp(Elementary):
     @staticmethod
     def gradient(y: Element, dy: Element) -> Element:
         return y * dy
+
+
+class Expm1(Elementary):
+    """y = exp(x) - 1, exact near 0."""
+
+    kind = "expm1"
+
+    @staticmethod
+    def gradient(x: Element, dy: Element) -> Element:
+        return f.exp(x) * dy
 
 
 class Log(Elementary):
@@ -135,6 +147,7 @@ class Sign(Elementary):
 neg = of_one(Negative(), "-x, of any shape; `-x` as well.")
 abs = of_one(Abs(), "|x|, of any shape.")
 exp = of_one(Exp(), "exp(x), of any shape.")
+expm1 = of_one(Expm1(), "exp(x) - 1, of any shape, exact near 0.")
 log = of_one(Log(), "The natural logarithm, of any shape: NaN below 0.")
 log1p = of_one(Log1p(), "log(1 + x), of any shape, exact near 0.")
 sqrt = of_one(Sqrt(), "The square root, of any shape: NaN below 0, an infinite gradient at 0.")

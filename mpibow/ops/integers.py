@@ -73,7 +73,7 @@ def integer(x: Tensor, sign: str, y: Tensor, *, name: str | None = None) -> Tens
 def integer_reduction(
     x: Tensor, sign: str, axis: int, *, keepdim: bool = False, running: bool = False, name: str | None = None
 ) -> Tensor:
-    """Integers combined along `axis` by + max min & or |; `running`: a cumulative sum or the like, of x's shape."""
+    """Integers combined along `axis` by + * max min & or |; `running`: a cumulative sum or the like, of x's shape."""
     at = axis % len(x.shape)
     if sign not in LOGICAL:
         x = cast(x, "int32")

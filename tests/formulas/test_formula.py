@@ -203,8 +203,8 @@ def _slot(w, g):
 
 samples_mixed = samples.mixed
 ALLOWED = (
-    "call one of sqrt, exp, log, log1p, tanh, erf, sin, cos, floor, sign, abs, minimum, maximum, power, where, "
-    "imported from mpibow.formulas.functions, or a function that is written as a formula"
+    "call one of sqrt, exp, expm1, log, log1p, tanh, erf, sin, cos, floor, sign, abs, fmod, minimum, maximum, power, "
+    "where, imported from mpibow.formulas.functions, or a function that is written as a formula"
 )
 WRITE = "has other arguments than its function; write samples_mixed(a, b, share=...)"
 REFUSED = {

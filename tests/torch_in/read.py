@@ -114,6 +114,13 @@ class Crooked(Of):
         super().__init__(Straight.apply)
 
 
+class Hiding(Crooked):
+    """Beside an output that is a large number."""
+
+    def forward(self, x: Tensor):
+        return super().forward(x), x * 0 - 1e30
+
+
 class NoNumber(Of):
     def __init__(self) -> None:
         super().__init__(lambda x: torch.log(-1 - x.abs()))
@@ -144,6 +151,13 @@ def _assigned(module, y: Tensor) -> None:
 
 def _part(module, y: Tensor) -> None:
     module.c[0] = 2.0
+
+
+def _ties(x: Tensor) -> Tensor:
+    """Extrema of equal numbers with different gradients."""
+    y = x * 2 - x.detach()
+    both = torch.stack([x, y])
+    return torch.maximum(x, y) + torch.minimum(x, y) + both.max(0)[0] + both.min(0)[0]
 
 
 def _alone(module: nn.Module) -> Callable[[], nn.Module]:
@@ -235,6 +249,7 @@ RIGHT = {
     "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(8, 3)), (2, 8)),
     "a frozen spectral norm": (_frozen_norm, (2, 8)),
     "RNNCell": (lambda: nn.RNNCell(8, 3), (2, 8)),
+    "ties": (lambda: Of(_ties), (2, 8)),
     "max along an axis": (lambda: Of(lambda x: x.max(1)[0]), (2, 8)),
     "a part in float32": (_alone(nn.Sequential(nn.BatchNorm1d(8), Of(lambda x: x @ torch.eye(8, dtype=x32)))), (4, 8)),
     "norm of 0": (lambda: Of(lambda x: (x * 0).norm(dim=1, keepdim=True) * x + (x * 0).std(1, keepdim=True)), (2, 8)),

@@ -21,6 +21,8 @@ F = torch.nn.functional
 class Attends(torch.nn.Module):
     """Heads with a bias for each pair of places, as Swin, BEiT and T5 have it, and padding that `keep` marks."""
 
+    hidden = float("-inf")
+
     def __init__(self, bias: tuple[int, ...] | None, causal: bool, dropout: float, padding: bool) -> None:
         super().__init__()
         self.causal, self.dropout, self.padding = causal, dropout, padding
@@ -32,7 +34,7 @@ class Attends(torch.nn.Module):
         mask = self.bias
         if self.padding:
             seen = (keep > 0)[:, None, None, :]
-            mask = seen if mask is None else torch.where(seen, mask, float("-inf"))
+            mask = seen if mask is None else torch.where(seen, mask, self.hidden)
         p = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, mask, p, self.causal)
         return self.head(y.transpose(1, 2).flatten(2))
@@ -114,3 +116,10 @@ def test_dropout(name):
         bound.run()
         values.append(float(bound.outputs["loss"].mean()))
     assert (values[0] - values[1]) / 2e-6 == pytest.approx(float(slopes @ direction), rel=1e-6)
+
+
+@pytest.mark.parametrize("hidden", [-1e30, float(np.finfo("float32").min)])
+def test_dropout_of_a_row_that_is_hidden_by_large_numbers(hidden: float):
+    module, given = module_of("dropout, by head, padding")
+    module.hidden = hidden
+    mb.from_torch(module, given)  # it compares: the row is a mean

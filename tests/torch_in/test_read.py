@@ -11,6 +11,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.aten import OPERATORS
+from mpibow.aten.agreement import refuse_difference
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
 from tests.oracle import pytorch
@@ -118,9 +119,18 @@ def test_the_trained_module_of_computed_weights_is_a_copy(tmp_path):
     np.testing.assert_allclose(fitted.predict(data[0]), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_another_gradient_than_pytorchs_is_refused():
-    with pytest.raises(ConfigError, match=r"Crooked has another gradient of h\.weight than in PyTorch: they differ by"):
-        mb.from_torch(read.Crooked(), (batch(4, 8),))
+@pytest.mark.parametrize("make", [read.Crooked, read.Hiding])
+def test_another_gradient_than_pytorchs_is_refused(make):
+    with pytest.raises(ConfigError, match=r" has another gradient of h\.weight than in PyTorch: they differ by"):
+        mb.from_torch(make(), (batch(4, 8),))
+
+
+@pytest.mark.parametrize("large", [-1e30, -1.7e308, 3e3])
+def test_a_large_number_does_not_hide_others(large: float):
+    ours, theirs = {"y": np.array([large, 1.1, 0])}, {"y": np.array([large, 1.0, 0])}
+    with pytest.raises(ConfigError, match=r"they differ by 0\.1"):
+        refuse_difference("", ours, "", theirs, "", 1e-4)
+    refuse_difference("", {"y": theirs["y"] + 1e-5}, "", theirs, "", 1e-4)
 
 
 @pytest.mark.parametrize("make", [read.NoNumber, read.NoGradient])

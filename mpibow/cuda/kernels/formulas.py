@@ -18,8 +18,11 @@ CUDA = Dialect(
     name="{}_",  # no keyword or function of C++
     templates=OPERATORS
     | {"and": "({} && {})", "or": "({} || {})", "not": "(!{})", "where": "({} ? {} : {})"}
-    | {name: f"{name}f({{}})" for name in ("sqrt", "exp", "log", "log1p", "tanh", "erf", "sin", "cos", "floor")}
-    | {"abs": "fabsf({})", "power": "powf({}, {})"}
+    | {
+        name: f"{name}f({{}})"
+        for name in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "floor")
+    }
+    | {"abs": "fabsf({})", "fmod": "fmodf({}, {})", "power": "powf({}, {})"}
     | {"sign": "formula_sign({})", "minimum": "formula_minimum({}, {})", "maximum": "formula_maximum({}, {})"},
 )
 PARTS = {

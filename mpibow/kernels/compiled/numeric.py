@@ -162,6 +162,12 @@ def tanh(x: np.float32) -> np.float32:
 
 
 @inlined
+def expm1(x: np.float32) -> np.float32:
+    """e^x - 1, exact near 0."""
+    return tanh(_f(0.5) * x) * (exp(x) + _f(1))
+
+
+@inlined
 def normal(x: np.float32, bell: np.float32) -> np.float32:
     """The normal distribution function P(x), given bell = exp(-x^2 / 2)."""
     t = _f(2) / (abs(x) * _f(0.5**0.5 / 3) + _f(1))  # 6 / (3 + z), z = |x| / sqrt(2)

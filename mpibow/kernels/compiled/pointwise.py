@@ -1,6 +1,6 @@
 """Operators of one element: a loop around each formula, written as Python text that numba compiles.
 
-Every element is computed as NumPy does, step by step. Only exp, log, log1p and tanh differ: they are numeric.py's.
+Every element is computed as NumPy does, step by step. Only the functions in OWN differ.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from mpibow.ops import POINTWISE, Cast, Compare, Where, pointwise
 from .generated import FUTURE, imported
 from .native import Native
 
-OWN = ("exp", "log", "log1p", "tanh")  # of numeric.py
+OWN = ("exp", "expm1", "log", "log1p", "tanh")  # of numeric.py
 FAST = Dialect(
     number="_float({})",
     name="{}",
@@ -38,7 +38,7 @@ from numpy import float32 as _float, float64 as _double, int32 as _int32, int64 
 from mpibow.kernels.compiled.native import Doubles as _Doubles, Floats as _Floats, Integers as _Integers
 from mpibow.kernels.compiled.native import Octets as _Octets, Single as _Single, Words as _Words
 from mpibow.kernels.compiled.native import Native as _Native
-from mpibow.kernels.compiled.numeric import exp as _exp, log as _log, log1p as _log1p, tanh as _tanh
+from mpibow.kernels.compiled.numeric import exp as _exp, expm1 as _expm1, log as _log, log1p as _log1p, tanh as _tanh
 """
 NOT_FLOATS = (Cast, Compare, Where)  # operators with integer arrays, which are not reordered
 

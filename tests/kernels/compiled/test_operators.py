@@ -89,7 +89,7 @@ def test_numbers_that_are_none_and_large_ones(op):
 FORMULAS = [
     ops.Abs(), ops.Exp(), ops.Log(), ops.Negative(), ops.Silu(), ops.Softplus(), ops.Sqrt(), ops.Affine(-2.0, 1.0),
     ops.Power(2.0), ops.Power(-1.0), ops.Power(0.5), ops.Power(1.5), ops.Huber(1.0), ops.Compare("<=", 0.0),
-    ops.Compare("!=", 3.0),
+    ops.Compare("!=", 3.0), ops.DivideBy(0.1), ops.Expm1(),
 ]  # fmt: skip
 
 

@@ -16,6 +16,16 @@ def expansions(draw: st.DrawFn) -> Case:
     return Case(ops.Expand(shape), (kept[draw(st.integers(0, len(shape) - 1)) :],))
 
 
+def quotient(op, plain) -> Checked:
+    return Checked(
+        op=type(op),
+        cases=[Case(op, ((3, 4), (3, 4)), positive=True)],
+        large=[Case(op, ((N, 5), (N, 5)), positive=True)],
+        random=tensors.map(lambda shape: Case(op, (shape, shape), positive=True)),
+        plain=plain,
+    )
+
+
 CHECKED = (
     Checked(
         op=ops.Affine,
@@ -36,12 +46,14 @@ CHECKED = (
         random=st.sampled_from([2.0, 3.0, -1.0, 0.5]).flatmap(lambda e: one(ops.Power(e), positive=True)),
         plain=elementwise(lambda op, x: x**op.exponent),
     ),
+    quotient(ops.Divide(), lambda op, a, b, w: a / b),
+    quotient(ops.Remainder(), lambda op, a, b, w: a % b),
     Checked(
-        op=ops.Divide,
-        cases=[Case(ops.Divide(), ((3, 4), (3, 4)), positive=True)],
-        large=[Case(ops.Divide(), ((N, 5), (N, 5)), positive=True)],
-        random=tensors.map(lambda shape: Case(ops.Divide(), (shape, shape), positive=True)),
-        plain=lambda op, a, b, w: a / b,
+        op=ops.DivideBy,
+        cases=[Case(ops.DivideBy(-41.0), ((3, 4),))],
+        large=[Case(ops.DivideBy(0.1), ((N, 5),))],
+        random=one(ops.DivideBy(3.0)),
+        plain=elementwise(lambda op, x: x / op.number),
     ),
     Checked(
         op=ops.Expand,

@@ -44,6 +44,7 @@ CHECKED = (
     checked(ops.Negative(), lambda x: -x),
     checked(ops.Abs(), abs),
     checked(ops.Exp(), math.exp),
+    named(ops.Expm1(), math.expm1),
     checked(ops.Log(), math.log, "it goes through 0, where x is rounded", positive=True),
     checked(ops.Sqrt(), math.sqrt, positive=True),
     named(ops.Sin(), math.sin),

@@ -1,0 +1,85 @@
+"""Functions whose errors a rounding shows, or a subtraction: in float32, beside PyTorch's."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import Array
+from tests.oracle import pytorch
+
+pytestmark = pytest.mark.torch
+torch = pytorch()
+same = import_module("tests.torch_in.same")
+F = torch.nn.functional
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.forward = function
+
+
+def computed(function, *inputs) -> Array:
+    net = mb.from_torch(Function(function), inputs)
+    named = dict(zip(net.inputs, inputs, strict=True))
+
+    def build(graph):
+        return net(*(graph.input(x.name, (len(named[x.name]), *x.shape), x.dtype) for x in net.program.inputs))
+
+    return same.computed(build, named, torch.float32)[0][0]
+
+
+SIZES = torch.logspace(-12, 1, 1000) * torch.tensor([[1.0], [-1.0]])
+CURVES = {
+    "celu": lambda x: F.celu(x, 0.3),
+    "clamp": lambda x: x.clamp(-1e6, 1e6),
+    "elu": F.elu,
+    "expm1": lambda x: x.expm1(),
+    "hardtanh": F.hardtanh,
+    "hardtanh, wide": lambda x: F.hardtanh(x, -1e6, 1e6),
+    "selu": F.selu,
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_exact_near_0(name: str):
+    np.testing.assert_allclose(computed(CURVES[name], SIZES), CURVES[name](SIZES), rtol=2e-6)
+
+
+IDS, NUMBERS = torch.arange(-2000, 2000).reshape(2, 2000), (torch.arange(-1000, 1000) * 0.1).reshape(2, 1000)
+DIVISORS = torch.linspace(-3, 9, 1000).expand(2, 1000).clone()
+LARGE = torch.tensor([[2**24 + 1, -(2**25) - 1, 2**26 + 1], [2**30 + 1, -3, 5]])
+EXACT = {
+    "x / 41, whole": (lambda x: (x / 41).long(), IDS),
+    "x / 3": (lambda x: x / 3, NUMBERS),
+    "x // 7.5": (lambda x: x // 7.5, IDS),
+    "x // 0.1": (lambda x: torch.div(x, 0.1, rounding_mode="floor"), NUMBERS),
+    "x / 0.1, to 0": (lambda x: torch.div(x, 0.1, rounding_mode="trunc"), NUMBERS),
+    "x // y": (lambda x, y: x // y, NUMBERS, DIVISORS),
+    "x % -0.3": (lambda x: x % -0.3, NUMBERS),
+    "x % y": (lambda x, y: x % y, NUMBERS, DIVISORS),
+    "abs": (lambda x: x.abs(), LARGE),
+    "index_add": (lambda x: x.index_add(1, torch.tensor([1, 0]), x[:, :2], alpha=-1), LARGE),
+    "pad": (lambda x: F.pad(x, (1, 0), value=2**24 + 1), LARGE),
+    "power": (lambda x: (x % 1200) ** 3, LARGE),
+    "product": (lambda x: (x % 200).prod(1), LARGE),
+    "relu": (lambda x: x.relu(), LARGE),
+    "scatter": (lambda x: x.scatter(1, torch.tensor([[1], [0]]), 2**24 + 1), LARGE),
+    "scatter, tensor": (lambda x: x.scatter(1, torch.tensor([[1], [0]]), x[:, 2:]), LARGE),
+    "scatter_add": (lambda x: x.scatter_add(1, torch.tensor([[1, 1], [0, 1]]), x[:, 1:]), LARGE),
+    "tril": (lambda x: x.tril(), LARGE),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_equal(name: str):
+    function, *inputs = EXACT[name]
+    np.testing.assert_array_equal(computed(function, *inputs), function(*inputs))
+
+
+def test_integers_are_not_rounded_to_floats():
+    with pytest.raises(ConfigError, match=r"matmul in .* not computed of integers here; cast them to floats"):
+        computed(lambda x: x @ x.T, LARGE)
