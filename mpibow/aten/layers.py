@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -63,11 +62,11 @@ def convolution(
         x = ops.reshape(combined(partial(ops.stack, axis=2), frames), (x.shape[0], -1, *frames[0].shape[2:]))
         weight = site.floats(weight)
     around = both([before for before, _ in sides], axes, 0)
-    settings = bias is not None, ZERO, groups, apart
+    settings = kernel, step, around, bias is not None, ZERO, groups, apart
     if output_padding is None:
-        op: Op = ops.Conv2d(units, kernel, step, around, *settings)
+        op: Op = ops.Conv2d(units, *settings)
     else:
-        op = ops.ConvTranspose2d(inputs * groups, kernel, step, around, both(output_padding, axes, 0), *settings)
+        op = ops.ConvTranspose2d(inputs * groups, *settings, output_padding=both(output_padding, axes, 0))
     return images(x, axes, lambda x: held(site, op, [x], {"weight": weight, "bias": bias})[0])
 
 
@@ -124,17 +123,15 @@ def normed(
     site: Site,
     op: ops.GroupNorm | ops.LayerNorm | ops.RmsNorm,
     x: Tensor,
-    parts: Shape,
-    axes: int,
     shape: Shape,
     weight: Weight,
     bias: Weight,
 ) -> Tensor:
-    """A norm that owns a weight and a bias of `shape`; else x as `parts` by its formula over the last axes, scaled."""
+    """A norm that owns a weight and a bias of `shape`; else its rows by its formula, scaled."""
     complete = weight is not None and (bias is not None or not op.centred)
     if complete and site.owns(weight, bias) and len(shape) < len(x.shape):
         return site.layer(op, x, weight=weight, bias=bias)[0]
-    y = normal(reshape(x, parts), range(-axes, 0), op.epsilon, op.centred)
+    y = normal(ops.reshape(x, (op.extents(x.shape).rows, -1)), [-1], op.epsilon, op.centred)
     return scaled(site, reshape(y, x.shape), shape, weight, bias)
 
 
@@ -147,7 +144,7 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     x, shape = site.floats(input), tuple(normalized_shape)
-    return normed(site, ops.LayerNorm(len(shape), eps), x, x.shape, len(shape), shape, weight, bias)
+    return normed(site, ops.LayerNorm(len(shape), eps), x, shape, weight, bias)
 
 
 def rms_norm(
@@ -156,7 +153,7 @@ def rms_norm(
     if eps is None:
         refuse("an RMS norm without eps, which then depends on the precision: give it one, as eps=1e-6")
     x, shape = site.floats(input), tuple(normalized_shape)
-    return normed(site, ops.RmsNorm(len(shape), eps), x, x.shape, len(shape), shape, weight, None)
+    return normed(site, ops.RmsNorm(len(shape), eps), x, shape, weight, None)
 
 
 def group_norm(
@@ -168,8 +165,7 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     x = site.floats(input)
-    parts = (x.shape[0], num_groups, prod(x.shape[1:]) // num_groups)
-    return normed(site, ops.GroupNorm(num_groups, eps), x, parts, 1, channels(x), weight, bias)
+    return normed(site, ops.GroupNorm(num_groups, eps), x, channels(x), weight, bias)
 
 
 def instance_norm(
@@ -235,14 +231,13 @@ def attention(
     if is_causal:
         rows, columns = (ops.constant(np.arange(extent)) for extent in scores.shape[-2:])
         scores = ops.where(ops.le(columns, ops.reshape(rows, (-1, 1))), scores, -1e30)
-    if mask is None:
-        return ops.matmul(dropout(site, ops.softmax(scores, -1), dropout_p, True), v)
-    # A row with all columns hidden, by False or -inf, gives 0: its scores must not all be -inf.
-    seen = mask if mask.dtype != FLOAT else ops.ge(mask, float(np.finfo("float32").min))
-    some = integer_reduction(seen, "|", -1, keepdim=True)
-    scores = scores + ops.where(some, mask, 0.0) if mask.dtype == FLOAT else ops.where(mask, scores, -1e30)
+    some = None
+    if mask is not None:  # a row with all columns hidden, by False or -inf, gives 0: its scores must not all be -inf
+        seen = mask if mask.dtype != FLOAT else ops.ge(mask, float(np.finfo("float32").min))
+        some = integer_reduction(seen, "|", -1, keepdim=True)
+        scores = scores + ops.where(some, mask, 0.0) if mask.dtype == FLOAT else ops.where(mask, scores, -1e30)
     y = ops.matmul(dropout(site, ops.softmax(scores, -1), dropout_p, True), v)
-    return ops.where(some, y, 0.0)
+    return y if some is None else ops.where(some, y, 0.0)
 
 
 def cross_entropy(

@@ -17,7 +17,7 @@ from .window import Pair, pair, window_shape
 __all__ = ["Conv2d", "conv1d", "conv2d"]
 
 
-class Convolution:
+class Convolution(Op):
     """Both ways: a weight (rows, columns, *kernel) for each of `groups` groups of channels, and a bias."""
 
     channels: int
@@ -26,8 +26,8 @@ class Convolution:
     padding: Pair
     bias: bool
     initial: Initialiser
-    groups: int
-    dilation: Pair
+    groups: int = 1
+    dilation: Pair = (1, 1)
     initial_bias: Initialiser = ZERO
     reads = "xw"
 
@@ -59,22 +59,13 @@ class Convolution:
         return [(windows[:, a, b], parts[:, a, b]) for a, b in np.ndindex(*self.kernel)]
 
 
-class Conv2d(Convolution, Op):
+class Conv2d(Convolution):
     """y[n, o, i, j] = bias[o] + sum over c, a, b of
     weight[o, c, a, b] * padded x[n, c, i stride + a dilation, j stride + b dilation].
 
     With g groups, output channels o of the q-th g-th read the q-th g-th of the input channels only: c counts in there.
     """
 
-    channels: int
-    kernel: Pair
-    stride: Pair
-    padding: Pair
-    bias: bool
-    initial: Initialiser
-    groups: int = 1
-    dilation: Pair = (1, 1)
-    initial_bias: Initialiser = ZERO
     kind = "conv"
 
     def infer(self, x: Shape) -> Shape:

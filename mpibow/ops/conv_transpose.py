@@ -3,7 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weights
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Shape, Tensor, Weights
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 
 from .conv import Convolution
@@ -13,22 +13,14 @@ from .window import Pair, check_images, pair
 __all__ = ["ConvTranspose2d", "conv_transpose2d"]
 
 
-class ConvTranspose2d(Convolution, Op):
+class ConvTranspose2d(Convolution):
     """y[n, o] = bias[o] + over c, i and j: x[n, c, i, j] weight[c, o], laid from (i, j) stride - padding on, elements
     of the weight `dilation` apart.
 
     With g groups, the q-th g-th of the input channels makes the q-th g-th of the output channels: o counts in there.
     """
 
-    channels: int
-    kernel: Pair
-    stride: Pair
-    padding: Pair
-    output_padding: Pair
-    bias: bool
-    initial: Initialiser
-    groups: int = 1
-    dilation: Pair = (1, 1)
+    output_padding: Pair = (0, 0)
     kind = "conv_transpose"
 
     def infer(self, x: Shape) -> Shape:
@@ -79,8 +71,9 @@ def conv_transpose2d(
     """
     if channels < 1:
         raise ShapeError(f"conv_transpose2d of {x.name}: channels must be at least 1, got {channels}")
-    window = (pair(kernel), pair(stride), pair(padding), pair(output_padding))
-    return x.graph.add(ConvTranspose2d(channels, *window, bias, initial or He(), groups, pair(dilation)), x, name=name)
+    window, more = (pair(kernel), pair(stride), pair(padding)), pair(output_padding)
+    op = ConvTranspose2d(channels, *window, bias, initial or He(), groups, pair(dilation), output_padding=more)
+    return x.graph.add(op, x, name=name)
 
 
 # The reference kernels: a product a group. Images are innermost: xt (g, c / g, h w n), columns (g, o / g kh kw, h w n),

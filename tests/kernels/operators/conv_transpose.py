@@ -20,8 +20,8 @@ def layers(draw: st.DrawFn) -> Case:
     dilation, groups = draw(st.tuples(*[st.integers(1, 2)] * 2)), draw(st.sampled_from([1, 1, 2, 3]))
     channels = st.one_of(st.integers(1, 5), st.sampled_from([16, 20]))
     units, c = draw(st.tuples(channels, channels))
-    window = (kernel, stride, padding, more)
-    op = ops.ConvTranspose2d(groups * units, *window, draw(st.booleans()), INITIAL, groups, dilation)
+    window, settings = (kernel, stride, padding), (draw(st.booleans()), INITIAL, groups, dilation)
+    op = ops.ConvTranspose2d(groups * units, *window, *settings, output_padding=more)
     return Case(op, ((draw(st.integers(1, 3)), groups * c, *draw(st.tuples(*[st.integers(1, 6)] * 2))),))
 
 
@@ -68,19 +68,19 @@ CHECKED = (
     Checked(
         op=ops.ConvTranspose2d,
         cases=[
-            Case(ops.ConvTranspose2d(3, (2, 2), (2, 2), (0, 0), (0, 0), True, INITIAL), ((2, 2, 3, 4),)),
+            Case(ops.ConvTranspose2d(3, (2, 2), (2, 2), (0, 0), True, INITIAL), ((2, 2, 3, 4),)),
             Case(
-                ops.ConvTranspose2d(2, (3, 4), (2, 3), (1, 0), (1, 2), False, INITIAL),
+                ops.ConvTranspose2d(2, (3, 4), (2, 3), (1, 0), False, INITIAL, output_padding=(1, 2)),
                 ((1, 3, 3, 2),),
                 id="paddings, no bias",
             ),
             Case(
-                ops.ConvTranspose2d(4, (2, 3), (1, 2), (1, 1), (0, 0), True, INITIAL, 2, (2, 1)),
+                ops.ConvTranspose2d(4, (2, 3), (1, 2), (1, 1), True, INITIAL, 2, (2, 1)),
                 ((1, 6, 4, 3),),
                 id="groups, dilation",
             ),
         ],
-        large=[Case(ops.ConvTranspose2d(4, (3, 3), (2, 2), (1, 1), (1, 1), True, INITIAL), (IMAGE,))],
+        large=[Case(ops.ConvTranspose2d(4, (3, 3), (2, 2), (1, 1), True, INITIAL, output_padding=(1, 1)), (IMAGE,))],
         random=layers().filter(possible),
         plain=plain,
         torch=by_torch,
