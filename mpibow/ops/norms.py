@@ -61,8 +61,10 @@ class Norm:
         return {key: Weight(shape, each, features, features, decay=False) for key, each in initial.items()}
 
 
-class _OverAxes(Norm):
+class _OverAxes(Norm, Op):
     axes: int
+    epsilon: float
+    initial: Initialiser = ONE
 
     def infer(self, *shapes: Shape) -> Shape:
         if not 1 <= self.axes < len(shapes[0]):
@@ -76,22 +78,16 @@ class _OverAxes(Norm):
         return Extents(math.prod(x[: -self.axes]), 1, math.prod(x[-self.axes :]), 1)
 
 
-class LayerNorm(_OverAxes, Op):
+class LayerNorm(_OverAxes):
     """Norm over the last `axes` axes, whose shape weight and bias have."""
 
-    axes: int
-    epsilon: float
-    initial: Initialiser = ONE
     initial_bias: Initialiser = ZERO
     kind = "layer_norm"
 
 
-class RmsNorm(_OverAxes, Op):
+class RmsNorm(_OverAxes):
     """y = x / sqrt(mean of x^2 + epsilon) * weight, the mean over the last `axes` axes, whose shape weight has."""
 
-    axes: int
-    epsilon: float
-    initial: Initialiser = ONE
     kind = "rms_norm"
     centred = False
 
