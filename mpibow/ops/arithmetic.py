@@ -72,14 +72,19 @@ class Power(Pointwise):
         return formula(POWERS.get(self.exponent, (power_value, power_gradient))[backward])
 
 
-class Divide(Pointwise):
-    """y = x0 / x1, element by element."""
+class _OfTwo(Pointwise):
+    """Of two tensors of one shape."""
 
-    kind = "divide"
     differentiable = (0, 1)
 
     def infer(self, *shapes: Shape) -> Shape:
         return one_shape(shapes, 2)
+
+
+class Divide(_OfTwo):
+    """y = x0 / x1, element by element."""
+
+    kind = "divide"
 
     @staticmethod
     def value(x0: Element, x1: Element) -> Element:
@@ -106,14 +111,10 @@ class DivideBy(Pointwise):
         return dy / number
 
 
-class Remainder(Pointwise):
+class Remainder(_OfTwo):
     """y = x0 - floor(x0 / x1) x1, exact; its sign is x1's, as PyTorch's and Python's."""
 
     kind = "remainder"
-    differentiable = (0, 1)
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return one_shape(shapes, 2)
 
     @staticmethod
     def value(x0: Element, x1: Element) -> Element:
