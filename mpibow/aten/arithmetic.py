@@ -75,7 +75,7 @@ def divide(site: Site, self: Argument, other: Argument, rounding_mode: str | Non
 def remainder(site: Site, self: Argument, other: Argument) -> Tensor:
     if of_integers(site, self, other):
         return integer(whole(site, self), "%", whole(site, other))
-    return site.graph.add(ops.Remainder(), *broadcast(site.floats(self), site.floats(other)))
+    return ops.Remainder()(*broadcast(site.floats(self), site.floats(other)))
 
 
 def power(site: Site, self: Argument, exponent: Argument) -> Tensor:

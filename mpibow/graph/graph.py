@@ -101,6 +101,10 @@ class Op:
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
 
+    def __call__(self, x: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
+        """The output, the first, for inputs of one graph, to which it is added as a node: see Graph.add."""
+        return x.graph.add(self, x, *others, name=name)
+
     @property
     def differentiable(self) -> InputNumbers | None:
         return (0,)

@@ -145,9 +145,9 @@ softplus = of_one(Softplus(), "log(1 + exp(x)), of any shape.")
 
 def leaky_relu(x: Tensor, slope: float = 0.01, *, name: str | None = None) -> Tensor:
     """x where x > 0, else slope x, of any shape."""
-    return x.graph.add(LeakyRelu(slope), x, name=name)
+    return LeakyRelu(slope)(x, name=name)
 
 
 def clipped_relu(x: Tensor, ceiling: float = 6.0, *, name: str | None = None) -> Tensor:
     """min(max(x, 0), ceiling), of any shape; the default ceiling is 6 (relu6)."""
-    return x.graph.add(ClippedRelu(ceiling), x, name=name)
+    return ClippedRelu(ceiling)(x, name=name)

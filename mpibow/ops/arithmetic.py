@@ -143,17 +143,17 @@ def affine(x: Tensor, scale: float = 1.0, shift: float = 0.0, *, name: str | Non
     """scale x + shift, of any shape; returns x itself for scale 1 and shift 0."""
     if (scale, shift) == (1.0, 0.0) and name is None:
         return cast(x)
-    return x.graph.add(Affine(float(scale), float(shift)), *floats(x), name=name)
+    return Affine(float(scale), float(shift))(*floats(x), name=name)
 
 
 def power(x: Tensor, exponent: float, *, name: str | None = None) -> Tensor:
     """x^exponent, of any shape; `x**2` as well."""
-    return x.graph.add(Power(float(exponent)), *floats(x), name=name)
+    return Power(float(exponent))(*floats(x), name=name)
 
 
 def expand(x: Tensor, shape: Shape, *, name: str | None = None) -> Tensor:
     """x broadcast to `shape`: more axes in front, axes of extent 1 repeated."""
-    return x if x.shape == tuple(shape) else x.graph.add(Expand(tuple(shape)), x, name=name)
+    return x if x.shape == tuple(shape) else Expand(tuple(shape))(x, name=name)
 
 
 def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -169,12 +169,12 @@ def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def divide(x: Tensor, y: Tensor, *, name: str | None = None) -> Tensor:
     """x / y, of tensors that are broadcast to one shape."""
-    return x.graph.add(Divide(), *floats(*broadcast(x, y)), name=name)
+    return Divide()(*floats(*broadcast(x, y)), name=name)
 
 
 def plus(x: Tensor, y: Operand, times: float = 1.0) -> Tensor:
     if isinstance(y, Tensor):
-        return x.graph.add(Add((1.0, times)), *floats(*broadcast(x, y)))
+        return Add((1.0, times))(*floats(*broadcast(x, y)))
     return affine(x, 1.0, times * y)
 
 
@@ -184,7 +184,7 @@ def minus(x: Tensor, y: Operand) -> Tensor:
 
 def times(x: Tensor, y: Operand) -> Tensor:
     if isinstance(y, Tensor):
-        return x.graph.add(Multiply(2), *floats(*broadcast(x, y)))
+        return Multiply(2)(*floats(*broadcast(x, y)))
     return affine(x, y)
 
 
@@ -194,7 +194,7 @@ def over(x: Tensor, y: Operand) -> Tensor:
     if y == 0:
         raise ShapeError(f"{x.name} / 0: the number must not be 0")
     exact = frexp(y)[0] in (0.5, -0.5)  # a power of two, whose reciprocal is no other number
-    return affine(x, 1.0 / y) if exact else x.graph.add(DivideBy(float(y)), *floats(x))
+    return affine(x, 1.0 / y) if exact else DivideBy(float(y))(*floats(x))
 
 
 def from_number(x: Tensor, y: float) -> Tensor:

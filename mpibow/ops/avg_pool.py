@@ -78,17 +78,17 @@ def avg_pool2d(
 ) -> Tensor:
     """x (n, c, h, w) -> (n, c, h', w'); stride defaults to the kernel; `count_padding`: count_include_pad."""
     op = AvgPool2d(pair(kernel), pair(kernel if stride is None else stride), pair(padding), ceil, count_padding)
-    return x.graph.add(op, x, name=name)
+    return op(x, name=name)
 
 
 def adaptive_avg_pool2d(x: Tensor, size: int | Pair, *, name: str | None = None) -> Tensor:
     """x (n, c, h, w) -> (n, c, *size) with PyTorch's windows: they overlap if size does not divide h, w."""
-    return x.graph.add(AdaptiveAvgPool2d(pair(size)), x, name=name)
+    return AdaptiveAvgPool2d(pair(size))(x, name=name)
 
 
 def global_avg_pool2d(x: Tensor, *, name: str | None = None) -> Tensor:
     """x (n, c, h, w) -> (n, c), ready for a dense layer."""
-    return x.graph.add(GlobalAvgPool2d(), x, name=name)
+    return GlobalAvgPool2d()(x, name=name)
 
 
 # The reference kernels.

@@ -84,7 +84,7 @@ def batch_norm(
     if sync not in get_args(Sync) or (frozen and sync == "rank"):
         rule = "sync must be 'learner' or 'rank'" if sync not in get_args(Sync) else "a frozen norm has nothing to sync"
         raise ShapeError(f"batch_norm of {x.name}: {rule}, got frozen={frozen} and sync={sync!r}")
-    return x.graph.add(BatchNorm(epsilon, momentum, initial, initial_bias, frozen, sync), x, name=name)
+    return BatchNorm(epsilon, momentum, initial, initial_bias, frozen, sync)(x, name=name)
 
 
 # The reference kernels: a channel at a time being one row of (n, c, positions).

@@ -29,12 +29,12 @@ def cast(x: Tensor, dtype: str = FLOAT, *, name: str | None = None) -> Tensor:
 
     No gradient passes from one type to another.
     """
-    return x if x.dtype == dtype and name is None else x.graph.add(Cast(dtype), x, name=name)
+    return x if x.dtype == dtype and name is None else Cast(dtype)(x, name=name)
 
 
 def detach(x: Tensor, *, name: str | None = None) -> Tensor:
     """x as a constant: the same numbers, through which no gradient passes."""
-    return x.graph.add(Cast(x.dtype), x, name=name)
+    return Cast(x.dtype)(x, name=name)
 
 
 def floats(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -78,8 +78,8 @@ def _comparison(name: str, sign: str) -> Comparison:
     def function(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
         if isinstance(y, Tensor):
             both = (x, y) if x.dtype == y.dtype else floats(x, y)
-            return x.graph.add(Compare(sign), *broadcast(*both), name=name)
-        return x.graph.add(Compare(sign, float(y)), x, name=name)
+            return Compare(sign)(*broadcast(*both), name=name)
+        return Compare(sign, float(y))(x, name=name)
 
     function.__doc__ = f"Whether x {sign} y, element by element, broadcast: bool."
     return named(function, name)
@@ -93,4 +93,4 @@ def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str 
     """x if condition is not 0, else y, by element, broadcast; x and y are tensors or numbers."""
     given = [each if isinstance(each, Tensor) else full((1,) * len(condition.shape), each) for each in (x, y)]
     both = given if given[0].dtype == given[1].dtype else floats(*given)
-    return condition.graph.add(Where(), *broadcast(condition, *both), name=name)
+    return Where()(*broadcast(condition, *both), name=name)

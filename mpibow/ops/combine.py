@@ -74,17 +74,17 @@ def add(
 ) -> Tensor:
     """The sum of two or more tensors of one shape, each times its coefficient (1 unless given)."""
     inputs = (x, y, *others)
-    return x.graph.add(Add((1.0,) * len(inputs) if coefficients is None else tuple(coefficients)), *inputs, name=name)
+    return Add((1.0,) * len(inputs) if coefficients is None else tuple(coefficients))(*inputs, name=name)
 
 
 def multiply(x: Tensor, y: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
     """The product, element by element, of two or more tensors of one shape."""
-    return x.graph.add(Multiply(2 + len(others)), x, y, *others, name=name)
+    return Multiply(2 + len(others))(x, y, *others, name=name)
 
 
 def maximum(x: Tensor, y: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
     """The largest, element by element, of two or more tensors of one shape."""
-    return x.graph.add(Maximum(2 + len(others)), x, y, *others, name=name)
+    return Maximum(2 + len(others))(x, y, *others, name=name)
 
 
 # The reference kernels.

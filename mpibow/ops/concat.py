@@ -57,7 +57,7 @@ def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -
     If one of them has floats, integers become floats.
     """
     parts = (x, *others) if len({each.dtype for each in (x, *others)}) == 1 else floats(x, *others)
-    return x.graph.add(Concat(len(parts), axis_of(x, axis)), *parts, name=name)
+    return Concat(len(parts), axis_of(x, axis))(*parts, name=name)
 
 
 def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
@@ -67,12 +67,12 @@ def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) ->
         shapes = ", ".join(str(tensor.shape) for tensor in (x, *others))
         raise ShapeError(f"stack of {shapes}: shapes must be alike, and axis {axis} one of the result's")
     shape = (*x.shape[:at], 1, *x.shape[at:])
-    return concat(*(each.graph.add(View(shape), each) for each in (x, *others)), axis=at, name=name)
+    return concat(*(View(shape)(each) for each in (x, *others)), axis=at, name=name)
 
 
 def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor:
     """x (n, c, ...) -> (n, channels, ...), with zeros after the c channels."""
-    return x.graph.add(PadChannels(channels), x, name=name)
+    return PadChannels(channels)(x, name=name)
 
 
 # The reference kernels.

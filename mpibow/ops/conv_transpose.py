@@ -73,7 +73,7 @@ def conv_transpose2d(
         raise ShapeError(f"conv_transpose2d of {x.name}: channels must be at least 1, got {channels}")
     window, more = (pair(kernel), pair(stride), pair(padding)), pair(output_padding)
     op = ConvTranspose2d(channels, *window, bias, initial or He(), groups, pair(dilation), output_padding=more)
-    return x.graph.add(op, x, name=name)
+    return op(x, name=name)
 
 
 # The reference kernels: a product a group. Images are innermost: xt (g, c / g, h w n), columns (g, o / g kh kw, h w n),

@@ -49,12 +49,12 @@ def counted_mean(sums: Tensor, counts: Tensor, *, name: str | None = None) -> Te
     counts differ. This holds if the loss is this value, or a number times it; in a sum with other losses each batch
     has its own mean.
     """
-    return sums.graph.add(CountedMean(), sums, counts, name=name)
+    return CountedMean()(sums, counts, name=name)
 
 
 def label_count(label: Tensor, ignore: int, weight: tuple[float, ...] | None = None) -> Tensor:
     """How many of each sample's labels count: (n, ...) -> (n,)."""
-    return label.graph.add(LabelCount(ignore, weight), label)
+    return LabelCount(ignore, weight)(label)
 
 
 def weigh(loss: Tensor, weight: Tensor) -> Tensor:

@@ -72,12 +72,12 @@ def softmax_cross_entropy(
     if label.dtype == FLOAT:
         raise ShapeError(f"cross-entropy of {logits.name}: labels must be integers, {label.name} is of floats")
     label = label if label.dtype in ("int32", "int64") else cast(label, "int32")
-    return logits.graph.add(SoftmaxCrossEntropy(smoothing, ignore), logits, label, name=name)
+    return SoftmaxCrossEntropy(smoothing, ignore)(logits, label, name=name)
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0, name: str | None = None) -> Tensor:
     """logits (n, classes), target (n, classes) probabilities -> losses (n,). The target gets no gradient."""
-    return logits.graph.add(SoftCrossEntropy(smoothing), logits, target, name=name)
+    return SoftCrossEntropy(smoothing)(logits, target, name=name)
 
 
 class Accuracy(Op):
@@ -98,7 +98,7 @@ class Accuracy(Op):
 
 def accuracy(logits: Tensor, label: Tensor, k: int = 1, *, name: str | None = None) -> Tensor:
     """logits (n, classes), label (n,) int32 -> 1.0 or 0.0 (n,): whether the label is among the k likeliest classes."""
-    return logits.graph.add(Accuracy(k), logits, label, name=name)
+    return Accuracy(k)(logits, label, name=name)
 
 
 # The reference kernels.

@@ -31,7 +31,7 @@ def dropout(x: Tensor, rate: float = 0.5, *, name: str | None = None) -> Tensor:
     """x (n, ...), each element dropped with probability `rate` in training, anew for every sample and epoch."""
     if not 0.0 <= rate < 1.0:
         raise ShapeError(f"dropout of {x.name}: rate must be in [0, 1), got {rate}")
-    return x.graph.add(Dropout(rate), x, counter_of(x), name=name)
+    return Dropout(rate)(x, counter_of(x), name=name)
 
 
 def check_counter(x: Shape, counter: Shape) -> None:

@@ -42,7 +42,7 @@ def embedding(
     """
     if x.dtype == FLOAT:
         raise ShapeError(f"embedding of {x.name}: numbers of rows must be integers, it is of floats")
-    return x.graph.add(Embedding(count, width, initial or Gaussian(1.0)), x, name=name)
+    return Embedding(count, width, initial or Gaussian(1.0))(x, name=name)
 
 
 class MatrixFactorisation(Op):
@@ -90,7 +90,7 @@ def matrix_factorisation(
     Indices must be in [0, users) and [0, items): like labels, they are checked where the data are read, not here.
     """
     op = MatrixFactorisation(users, items, factors, initial or TruncatedNormal(0.1))
-    return user.graph.add(op, user, item, rating, name=name)
+    return op(user, item, rating, name=name)
 
 
 # The reference kernels.

@@ -48,12 +48,12 @@ class ScatterAdd(Moving):
 
 def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> Tensor:
     """The elements of x at positions `index` along `axis`; the result has index's shape, as in PyTorch's gather."""
-    return x.graph.add(Gather(axis_of(x, axis)), x, index, name=name)
+    return Gather(axis_of(x, axis))(x, index, name=name)
 
 
 def scatter_add(x: Tensor, axis: int, index: Tensor, shape: Shape, *, name: str | None = None) -> Tensor:
     """Zeros of `shape` with the elements of x added at places `index` along `axis`, as in PyTorch's scatter_add."""
-    return x.graph.add(ScatterAdd(axis % len(x.shape), tuple(shape)), x, index, name=name)
+    return ScatterAdd(axis % len(x.shape), tuple(shape))(x, index, name=name)
 
 
 # The reference kernels: forward saves the places in the flat table, which backward takes again.

@@ -32,7 +32,7 @@ erf = of_one(Erf(), "The error function, of any shape.")
 
 def gelu(x: Tensor, *, tanh: bool = False, name: str | None = None) -> Tensor:
     """x (1 + erf(x / sqrt(2))) / 2, or with `tanh` x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
-    return x.graph.add(Gelu(tanh), x, name=name)
+    return Gelu(tanh)(x, name=name)
 
 
 # The reference kernels: a cache-sized chunk at a time.

@@ -83,17 +83,17 @@ def augment(
     x: Tensor, *, pad: int = 0, crop: Pair | None = None, flip: bool = False, name: str | None = None
 ) -> Tensor:
     """Random crop and flip: x (n, c, h, w) -> (n, c, *crop), by default (h, w); in training graphs only."""
-    return x.graph.add(Augment(pad, crop or (x.shape[-2], x.shape[-1]), flip), x, counter_of(x), name=name)
+    return Augment(pad, crop or (x.shape[-2], x.shape[-1]), flip)(x, counter_of(x), name=name)
 
 
 def centre_crop(x: Tensor, crop: Pair, *, name: str | None = None) -> Tensor:
     """x (n, c, h, w) of any dtype -> (n, c, *crop)."""
-    return x.graph.add(CentreCrop(crop), x, name=name)
+    return CentreCrop(crop)(x, name=name)
 
 
 def cutout(x: Tensor, length: int, *, name: str | None = None) -> Tensor:
     """x (n, c, h, w) -> the same shape, with a random square set to 0; in training graphs only."""
-    return x.graph.add(Cutout(length), x, counter_of(x), name=name)
+    return Cutout(length)(x, counter_of(x), name=name)
 
 
 class Normalise(Op):
@@ -121,7 +121,7 @@ class Normalise(Op):
 
 def normalise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...], *, name: str | None = None) -> Tensor:
     """x (n, c, ...) of any dtype -> (x - mean) / std; `mean` has a number per channel or per value of a sample."""
-    return x.graph.add(Normalise(tuple(mean), tuple(std)), x, name=name)
+    return Normalise(tuple(mean), tuple(std))(x, name=name)
 
 
 # The reference kernels.

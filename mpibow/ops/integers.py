@@ -67,7 +67,7 @@ def integer(x: Tensor, sign: str, y: Tensor, *, name: str | None = None) -> Tens
     x, y = broadcast(x, y)
     if x.dtype != y.dtype or sign not in LOGICAL:
         x, y = cast(x, "int32"), cast(y, "int32")
-    return x.graph.add(IntegerOperation(sign), x, y, name=name)
+    return IntegerOperation(sign)(x, y, name=name)
 
 
 def integer_reduction(
@@ -77,7 +77,7 @@ def integer_reduction(
     at = axis % len(x.shape)
     if sign not in LOGICAL:
         x = cast(x, "int32")
-    y = x.graph.add(IntegerReduction(sign, at, running), x, name=name)
+    y = IntegerReduction(sign, at, running)(x, name=name)
     return y if keepdim or running else reshape(y, (*x.shape[:at], *x.shape[at + 1 :]))
 
 

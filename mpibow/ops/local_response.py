@@ -46,7 +46,7 @@ def local_response_norm(
 
     Defaults are PyTorch's; AlexNet as published is alpha=5e-4, k=2 (LocalResponseNorm explains 5e-4).
     """
-    return x.graph.add(LocalResponseNorm(size, alpha, beta, k), x, name=name)
+    return LocalResponseNorm(size, alpha, beta, k)(x, name=name)
 
 
 # The reference kernels: sums over neighbour channels as sums of shifted views.

@@ -127,13 +127,13 @@ def l1_loss(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
 def huber_loss(x: Tensor, target: Tensor, delta: float = 1.0, *, name: str | None = None) -> Tensor:
     """x, target (n, ...) -> (n,): mean of d^2 / 2 if |d| <= `delta`, else delta (|d| - delta / 2), d = x - target."""
     x, target = _alike("huber_loss", x, target)
-    return _by_sample(x.graph.add(Huber(delta), x - target), name)
+    return _by_sample(Huber(delta)(x - target), name)
 
 
 def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
     """Logits x and targets in [0, 1], both (n, ...) -> (n,): the mean over each sample."""
     x, target = _alike("binary_cross_entropy_with_logits", x, target)
-    return _by_sample(x.graph.add(BinaryCrossEntropy(), x, target), name)
+    return _by_sample(BinaryCrossEntropy()(x, target), name)
 
 
 def cross_entropy(
@@ -171,7 +171,7 @@ def cross_entropy(
         weights, losses = None, softmax_cross_entropy(flat, labels, smoothing=label_smoothing, ignore=ignore_index)
     else:
         weights = tuple(float(each) for each in weight)
-        losses = soft_cross_entropy(flat, label.graph.add(ClassTarget(weights, ignore_index, label_smoothing), labels))
+        losses = soft_cross_entropy(flat, ClassTarget(weights, ignore_index, label_smoothing)(labels))
     sums = losses if rank == 2 else sum(reshape(losses, rest))
     return counted_mean(sums, label_count(label, ignore_index, weights), name=name)
 

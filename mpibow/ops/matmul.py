@@ -40,13 +40,13 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
         y = matmul(a, reshape(b, (-1, 1)))
         return reshape(y, y.shape[:-1], name=name)
     if len(a.shape) < 2 or len(b.shape) < 3:
-        return a.graph.add(Matmul(), a, b, name=name)
+        return Matmul()(a, b, name=name)
     try:
         front = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
         raise ShapeError(f"matmul of {a.name} {a.shape}, {b.name} {b.shape}: cannot be broadcast") from None
     a, b = expand(a, (*front, *a.shape[-2:])), expand(b, (*front, *b.shape[-2:]))
-    return a.graph.add(Matmul(), a, b, name=name)
+    return Matmul()(a, b, name=name)
 
 
 class Dense(Op):
@@ -82,7 +82,7 @@ def dense(
     name: str | None = None,
 ) -> Tensor:
     """x (n, ..., features) -> (n, ..., units). Weights start as `initial` (He), the bias as `initial_bias` (0)."""
-    return x.graph.add(Dense(units, bias, initial or He(), initial_bias), x, name=name)
+    return Dense(units, bias, initial or He(), initial_bias)(x, name=name)
 
 
 # The reference kernels.

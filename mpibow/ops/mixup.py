@@ -65,17 +65,17 @@ class OneHot(Op):
 
 def mix_shares(counter: Tensor, alpha: float, *, name: str | None = None) -> Tensor:
     """counter (n, 4) -> shares (n,) in [1/2, 1]."""
-    return counter.graph.add(MixShares(alpha), counter, name=name)
+    return MixShares(alpha)(counter, name=name)
 
 
 def mix(x: Tensor, share: Tensor, *, name: str | None = None) -> Tensor:
     """x (n, ...), share (n,) -> each row mixed with the next."""
-    return x.graph.add(Mix(), x, share, name=name)
+    return Mix()(x, share, name=name)
 
 
 def one_hot(label: Tensor, classes: int, *, name: str | None = None) -> Tensor:
     """label (n,) integers -> (n, classes)."""
-    return label.graph.add(OneHot(classes), label, name=name)
+    return OneHot(classes)(label, name=name)
 
 
 # The reference kernels.

@@ -150,14 +150,14 @@ def layer_norm(
 
     The weight starts as `initial`, the bias as `initial_bias`; both have the shape of these axes.
     """
-    return over_axes(x, axes, lambda x, n: x.graph.add(LayerNorm(n, epsilon, initial, initial_bias), x, name=name))
+    return over_axes(x, axes, lambda x, n: LayerNorm(n, epsilon, initial, initial_bias)(x, name=name))
 
 
 def rms_norm(
     x: Tensor, axes: Axes = 1, *, epsilon: float = 1e-6, initial: Initialiser = ONE, name: str | None = None
 ) -> Tensor:
     """x (n, ...) -> the same shape, divided by its root mean square over its last `axes` axes or a tuple of axes."""
-    return over_axes(x, axes, lambda x, n: x.graph.add(RmsNorm(n, epsilon, initial), x, name=name))
+    return over_axes(x, axes, lambda x, n: RmsNorm(n, epsilon, initial)(x, name=name))
 
 
 def group_norm(
@@ -170,7 +170,7 @@ def group_norm(
     name: str | None = None,
 ) -> Tensor:
     """x (n, c, ...) -> the same shape, normalised per sample over each of `groups` groups of c / groups channels."""
-    return x.graph.add(GroupNorm(groups, epsilon, initial, initial_bias), x, name=name)
+    return GroupNorm(groups, epsilon, initial, initial_bias)(x, name=name)
 
 
 # The reference kernels: rows of a matrix, and channels (rows / groups, groups channels, positions).

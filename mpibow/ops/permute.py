@@ -29,7 +29,7 @@ class Permute(Moving):
 def permute(x: Tensor, *axes: int | Sequence[int], name: str | None = None) -> Tensor:
     """x with its axes in the order `axes`, numbers or one tuple; negative numbers count from the last."""
     order = [each for given in axes for each in ((given,) if isinstance(given, int) else given)]
-    return x.graph.add(Permute(tuple(axis_of(x, axis) for axis in order)), x, name=name)
+    return Permute(tuple(axis_of(x, axis) for axis in order))(x, name=name)
 
 
 def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None = None) -> Tensor:
@@ -54,7 +54,7 @@ class Flip(Moving):
 
 def flip(x: Tensor, *axes: int, name: str | None = None) -> Tensor:
     """x with its elements in reverse order along `axes`; negative axes count from the last."""
-    return x.graph.add(Flip(tuple(axis_of(x, axis) for axis in axes)), x, name=name)
+    return Flip(tuple(axis_of(x, axis) for axis in axes))(x, name=name)
 
 
 # The reference kernels.

@@ -60,7 +60,7 @@ def of_one(op: Op, text: str) -> OfOne:
     """The function that adds `op`, which has no settings, to a graph; it has the operator's name."""
 
     def function(x: Tensor, *, name: str | None = None) -> Tensor:
-        return x.graph.add(op, x, name=name)
+        return op(x, name=name)
 
     function.__doc__ = text
     return named(function, op.kind)

@@ -48,7 +48,7 @@ def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name:
     rank = len(x.shape)
     given = range(1, rank) if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = tuple(each + rank * (each < 0) for each in given)
-    y = x.graph.add(kind(axes), cast(x), name=name)
+    y = kind(axes)(cast(x), name=name)
     shape = tuple(extent for i, extent in enumerate(y.shape) if i not in axes)
     return y if keepdim else reshape(y, shape)
 

@@ -70,7 +70,7 @@ def reshape(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tens
         raise ShapeError(
             f"reshape of {x.name} {x.shape}: {tuple(shape)} must have as many elements, and at most one -1"
         )
-    return x.graph.add(View(wanted), x, name=name)
+    return View(wanted)(x, name=name)
 
 
 flatten = of_one(Flatten(), "x (n, ...) -> (n, features).")

@@ -23,7 +23,7 @@ class Rotary(Op):
 
 def rotary(x: Tensor, *, base: float = 10000.0, name: str | None = None) -> Tensor:
     """x (..., t, d) -> the same shape, with pairs of features rotated by an angle that depends on the position."""
-    return x.graph.add(Rotary(base), x, name=name)
+    return Rotary(base)(x, name=name)
 
 
 # The reference kernels.

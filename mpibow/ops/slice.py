@@ -91,7 +91,7 @@ def sliced(x: Tensor, index: object) -> Tensor:
         else:
             raise ShapeError(f"{x.name} {x.shape}: index {item!r} of axis {axis - 1} must be a slice or within it")
     whole = all(each == (0, extent, 1) for each, extent in zip(ranges, x.shape, strict=True))
-    part = x if whole else x.graph.add(Slice(tuple(ranges)), x)
+    part = x if whole else Slice(tuple(ranges))(x)
     return part if part.shape == tuple(shape) else reshape(part, shape)
 
 

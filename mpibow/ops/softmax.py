@@ -25,12 +25,12 @@ class LogSoftmax(Softmax):
 
 def softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`, by default 1, classes or channels; a negative axis counts from the last."""
-    return x.graph.add(Softmax(axis_of(x, axis)), x, name=name)
+    return Softmax(axis_of(x, axis))(x, name=name)
 
 
 def log_softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:
     """x - log(sum(exp(x))) along `axis`, by default 1, classes or channels; a negative axis counts from the last."""
-    return x.graph.add(LogSoftmax(axis_of(x, axis)), x, name=name)
+    return LogSoftmax(axis_of(x, axis))(x, name=name)
 
 
 # The reference kernels.

@@ -33,7 +33,7 @@ class Upsample(Op):
 
 def upsample(x: Tensor, scale: int | Pair = 2, *, mode: Mode = "nearest", name: str | None = None) -> Tensor:
     """x (n, c, h, w) -> (n, c, h scale, w scale): PyTorch's interpolate, without align_corners."""
-    return x.graph.add(Upsample(pair(scale), mode), x, name=name)
+    return Upsample(pair(scale), mode)(x, name=name)
 
 
 # The reference kernels.
