@@ -85,14 +85,14 @@ def indexed(site: Site, self: Value, indices: Sequence[Value | None]) -> Tensor:
     axes = [*places]
     together = axes == list(range(axes[0], axes[-1] + 1))
     flat = _flat_places([*places.values()], [x.shape[axis] for axis in axes], site.batch)
-    order = [*axes, *(axis for axis in range(len(x.shape)) if axis not in axes)]
+    order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
     front = ops.permute(x, *order) if order != [*range(len(order))] else x
     extents = front.shape[len(axes) :]
     found = rows(site, ops.reshape(front, (prod(front.shape[: len(axes)]), *extents)), flat)
     if not axes[0] or not together:
         return found
-    rank, before = len(flat.shape), axes[0]
-    back = [*range(rank, rank + before), *range(rank), *range(rank + before, len(found.shape))]
+    rank, before = flat.ndim, axes[0]
+    back = [*range(rank, rank + before), *range(rank), *range(rank + before, found.ndim)]
     return ops.permute(found, *back)
 
 
@@ -106,7 +106,7 @@ def unfolded(site: Site, self: Value, dimension: int, size: int, step: int) -> T
     at = dimension % len(self.shape)
     starts = np.arange(0, self.shape[at] - size + 1, step)
     made = indexed(site, self, [None] * at + [starts[:, None] + np.arange(size)])
-    rank = len(made.shape)
+    rank = made.ndim
     return ops.permute(made, *(axis for axis in range(rank) if axis != at + 1), at + 1)
 
 

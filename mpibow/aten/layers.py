@@ -73,7 +73,7 @@ def convolution(
 def linear(site: Site, input: Value, weight: Value, bias: Weight = None) -> Tensor:
     """A dense layer; a matrix product where the weight is shared or computed."""
     x = site.floats(input)
-    if site.owns(weight, bias) and len(x.shape) > 1:
+    if site.owns(weight, bias) and x.ndim > 1:
         op = ops.Dense(weight.shape[0], bias is not None, ZERO)
         return site.layer(op, x, weight=weight, bias=bias)[0]
     y = ops.matmul(x, ops.transpose(site.floats(weight)))
@@ -93,7 +93,7 @@ def batch_norm(
 ) -> Tensor:
     x = site.floats(input)
     if running_mean is None or running_var is None:
-        y = normal(x, [axis for axis in range(len(x.shape)) if axis != 1], eps)
+        y = normal(x, [axis for axis in range(x.ndim) if axis != 1], eps)
         return scaled(site, y, channels(x), weight, bias)
     op = ops.BatchNorm(eps, momentum, frozen=not training)
     factors = np.ones(x.shape[1]) if weight is None else weight
@@ -129,7 +129,7 @@ def normed(
 ) -> Tensor:
     """A norm that owns a weight and a bias of `shape`; else its rows by its formula, scaled."""
     complete = weight is not None and (bias is not None or not op.centred)
-    if complete and site.owns(weight, bias) and len(shape) < len(x.shape):
+    if complete and site.owns(weight, bias) and len(shape) < x.ndim:
         return site.layer(op, x, weight=weight, bias=bias)[0]
     y = normal(ops.reshape(x, (op.extents(x.shape).rows, -1)), [-1], op.epsilon, op.centred)
     return scaled(site, reshape(y, x.shape), shape, weight, bias)
@@ -190,7 +190,7 @@ def dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
     need(p < 1, "p must be below 1")
     axes = [axis for axis, extent in enumerate(site.call.shape or ()) if isinstance(extent, BatchExtent)]
     need(bool(axes), "no axis of its output is the batch")
-    order = [axes[0], *(each for each in range(len(x.shape)) if each != axes[0])]
+    order = [axes[0], *(each for each in range(x.ndim) if each != axes[0])]
     moved = ops.permute(x, *order) if axes[0] else x
     times = () if moved.shape[0] == site.batch else (-1,)
     y = reshape(ops.dropout(reshape(moved, (site.batch, *times, *moved.shape[1:])), p), moved.shape)
@@ -252,8 +252,8 @@ def cross_entropy(
     """Of logits (n, classes, ...) and labels; its mean is over the labels that are not ignored."""
     need(weight is None and len(target.shape) < len(self.shape), "cross-entropy of probabilities, or with weights")
     x, labels = site.floats(self), site.tensor(target)
-    if len(x.shape) > 2:
-        x = ops.permute(x, 0, *range(2, len(x.shape)), 1)
+    if x.ndim > 2:
+        x = ops.permute(x, 0, *range(2, x.ndim), 1)
     rows, flat = ops.reshape(x, (-1, x.shape[-1])), ops.reshape(labels, (-1,))
     losses = ops.softmax_cross_entropy(rows, flat, smoothing=float(label_smoothing), ignore=ignore_index)
     if reduction == 0:

@@ -31,7 +31,7 @@ def first_place(x: Tensor, dim: int | None = None, keepdim: bool = False, *, lar
     if dim is not None:
         return kept(places(x, dim, 0, 1, largest=largest), dim, keepdim)
     made = places(ops.reshape(x, (-1,)), 0, 0, 1, largest=largest)
-    return ops.reshape(made, (1,) * len(x.shape) if keepdim else ())
+    return ops.reshape(made, (1,) * x.ndim if keepdim else ())
 
 
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def slice_scatter(
     x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
     """x with `src` in place of a part along an axis."""
-    at = dim % len(x.shape)
+    at = dim % x.ndim
     first, last, _ = slice(start, end).indices(x.shape[at])
     need(step == 1, "a part with a step")
     middle = ops.cast(ops.expand(src, (*x.shape[:at], last - first, *x.shape[at + 1 :])), x.dtype)
@@ -112,7 +112,7 @@ def slice_scatter(
 
 
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    at = dim % len(x.shape)
+    at = dim % x.ndim
     row, first = ops.expand(src, (*x.shape[:at], *x.shape[at + 1 :])), index % x.shape[at]
     return slice_scatter(x, unsqueeze(row, at), at, first, first + 1)
 

@@ -17,8 +17,8 @@ from .site import WHOLE, Function, Result, Site, Value, combined, dtype_of, need
 
 def axes_of(x: Tensor, dim: Axes | None) -> list[int]:
     """The axes of a sum: all where none are given, as in PyTorch, whose numbers without axes have one nonetheless."""
-    given = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
-    return [axis % len(x.shape) for axis in given] if x.shape else []
+    given = [dim] if isinstance(dim, int) else list(dim or range(x.ndim))
+    return [axis % x.ndim for axis in given] if x.shape else []
 
 
 def reduced(
@@ -71,9 +71,9 @@ def extremum(
 
 def first_equal(x: Tensor, top: Tensor, dim: int) -> Tensor:
     """The first place along an axis where x is `top`, or NaN."""
-    at, count = dim % len(x.shape), x.shape[dim]
+    at, count = dim % x.ndim, x.shape[dim]
     holds = integer(ops.eq(x, top), "|", ops.ne(x, x))
-    numbers = ops.reshape(ops.constant(np.arange(count)), [-1 if axis == at else 1 for axis in range(len(x.shape))])
+    numbers = ops.reshape(ops.constant(np.arange(count)), [-1 if axis == at else 1 for axis in range(x.ndim)])
     return integer_reduction(ops.where(holds, numbers, ops.constant(count)), "min", at, keepdim=True)
 
 

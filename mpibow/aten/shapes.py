@@ -23,7 +23,7 @@ def listed(value: Axes) -> list[int]:
 
 def along(x: Tensor, dim: int, index: int | slice) -> Tensor:
     """x[index] along one axis."""
-    return x[(slice(None),) * (dim % len(x.shape)) + (index,)]
+    return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
 
 def reshape(x: Tensor, shape: Sequence[int] | None = None, size: Sequence[int] = ()) -> Tensor:
@@ -32,7 +32,7 @@ def reshape(x: Tensor, shape: Sequence[int] | None = None, size: Sequence[int] =
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    at = dim % (len(x.shape) + 1)
+    at = dim % (x.ndim + 1)
     return ops.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
 
@@ -40,7 +40,7 @@ def squeeze(site: Site, self: Value, dim: Axes | None = None) -> Tensor:
     x, made = site.tensor(self), site.call.shape or ()
     if dim is None:
         return reshape(x, tuple(n.times * site.batch if isinstance(n, BatchExtent) else n for n in made))
-    axes = {each % len(x.shape) for each in listed(dim)}
+    axes = {each % x.ndim for each in listed(dim)}
     return reshape(x, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes or extent != 1))
 
 
@@ -53,7 +53,7 @@ def expand(site: Site, self: Value, size: Sequence[int]) -> Value:
 
 
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    shape = (1,) * (len(repeats) - len(x.shape)) + x.shape
+    shape = (1,) * (len(repeats) - x.ndim) + x.shape
     split = [extent for size in shape for extent in (1, size)]
     wide = [extent for n, size in zip(repeats, shape, strict=True) for extent in (n, size)]
     made = ops.expand(ops.reshape(x, split), tuple(wide))

@@ -29,7 +29,7 @@ def both(value: Axes, axes: int, one: int = 1) -> Pair:
 
 
 def check_batch(x: Tensor, axes: int) -> None:
-    need(len(x.shape) == axes + 2, f"input {x.shape} has no batch axis")
+    need(x.ndim == axes + 2, f"input {x.shape} has no batch axis")
 
 
 def images(x: Tensor, axes: int, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -170,7 +170,7 @@ def from_columns(
 def padded(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """x with elements more in front of each axis and behind it, the last axis first; negative numbers cut."""
     for n, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
-        axis = len(x.shape) - n
+        axis = x.ndim - n
         middle = along(x, axis, slice(max(0, -before), x.shape[axis] - max(0, -behind)))
         parts = [_side(x, axis, before, value, mode, True), middle, _side(x, axis, behind, value, mode, False)]
         x = combined(partial(ops.concat, axis=axis), [part for part in parts if part is not None])
@@ -211,11 +211,11 @@ def resized(
     if mode is not None and whole and not align_corners:
         scale = both([int(each) for each in times], axes)
         return images(x, axes, partial(ops.upsample, scale=scale, mode=mode))
-    for axis, matrix in enumerate(matrices, len(x.shape) - axes):
+    for axis, matrix in enumerate(matrices, x.ndim - axes):
         if not np.array_equal(matrix, np.eye(len(matrix))):
-            last = ops.transpose(x, axis, -1) if axis < len(x.shape) - 1 else x
+            last = ops.transpose(x, axis, -1) if axis < x.ndim - 1 else x
             y = ops.matmul(last, ops.constant(matrix))
-            x = ops.transpose(y, axis, -1) if axis < len(x.shape) - 1 else y
+            x = ops.transpose(y, axis, -1) if axis < x.ndim - 1 else y
     return x
 
 

@@ -153,6 +153,11 @@ class Tensor(Infix):
     shape: Shape
     dtype: str = FLOAT
 
+    @property
+    def ndim(self) -> int:
+        """The number of its axes."""
+        return len(self.shape)
+
 
 @dataclass(frozen=True)
 class Node:

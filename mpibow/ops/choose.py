@@ -91,6 +91,6 @@ ge, eq, ne = _comparison("ge", ">="), _comparison("eq", "=="), _comparison("ne",
 
 def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str | None = None) -> Tensor:
     """x if condition is not 0, else y, by element, broadcast; x and y are tensors or numbers."""
-    given = [each if isinstance(each, Tensor) else full((1,) * len(condition.shape), each) for each in (x, y)]
+    given = [each if isinstance(each, Tensor) else full((1,) * condition.ndim, each) for each in (x, y)]
     both = given if given[0].dtype == given[1].dtype else floats(*given)
     return Where()(*broadcast(condition, *both), name=name)

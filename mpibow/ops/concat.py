@@ -62,8 +62,8 @@ def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -
 
 def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
     """Joins tensors of one shape along a new axis, number `axis` of the result; negative: from the last."""
-    at = axis + (len(x.shape) + 1) * (axis < 0)
-    if not 0 <= at <= len(x.shape) or any(other.shape != x.shape for other in others):
+    at = axis + (x.ndim + 1) * (axis < 0)
+    if not 0 <= at <= x.ndim or any(other.shape != x.shape for other in others):
         shapes = ", ".join(str(tensor.shape) for tensor in (x, *others))
         raise ShapeError(f"stack of {shapes}: shapes must be alike, and axis {axis} one of the result's")
     shape = (*x.shape[:at], 1, *x.shape[at:])

@@ -118,7 +118,7 @@ def conv1d(
     name: str | None = None,
 ) -> Tensor:
     """x (n, c, l) -> (n, channels, l'): conv2d of images of one row, so weight is (channels, c / groups, 1, kernel)."""
-    if len(x.shape) != 3:
+    if x.ndim != 3:
         raise ShapeError(f"conv1d of {x.name} {x.shape}: input must be (batch, channels, length)")
     n, c, length = x.shape
     y = conv2d(

@@ -53,7 +53,7 @@ def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> T
 
 def scatter_add(x: Tensor, axis: int, index: Tensor, shape: Shape, *, name: str | None = None) -> Tensor:
     """Zeros of `shape` with the elements of x added at places `index` along `axis`, as in PyTorch's scatter_add."""
-    return ScatterAdd(axis % len(x.shape), tuple(shape))(x, index, name=name)
+    return ScatterAdd(axis % x.ndim, tuple(shape))(x, index, name=name)
 
 
 # The reference kernels: forward saves the places in the flat table, which backward takes again.

@@ -74,7 +74,7 @@ def integer_reduction(
     x: Tensor, sign: str, axis: int, *, keepdim: bool = False, running: bool = False, name: str | None = None
 ) -> Tensor:
     """Integers combined along `axis` by + * max min & or |; `running`: a cumulative sum or the like, of x's shape."""
-    at = axis % len(x.shape)
+    at = axis % x.ndim
     if sign not in LOGICAL:
         x = cast(x, "int32")
     y = IntegerReduction(sign, at, running)(x, name=name)

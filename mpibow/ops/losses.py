@@ -109,7 +109,7 @@ def _alike(loss: str, x: Tensor, target: Tensor) -> tuple[Tensor, ...]:
 
 def _by_sample(x: Tensor, name: str | None) -> Tensor:
     """(n, ...) -> (n,): the mean of each sample."""
-    return mean(x, name=name) if len(x.shape) > 1 else x
+    return mean(x, name=name) if x.ndim > 1 else x
 
 
 def mse_loss(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
@@ -151,7 +151,7 @@ def cross_entropy(
     The mean is over labels that are not `ignore_index`, or over their classes' weights where `weight` has one for each
     class: see counted_mean. Labels are integers, or probabilities of x's shape: then all count, and `weight` is None.
     """
-    rank, at = len(x.shape), axis_of(x, axis)
+    rank, at = x.ndim, axis_of(x, axis)
     rest = tuple(extent for i, extent in enumerate(x.shape) if i != at)
     label = label if label.dtype in (FLOAT, "int32", "int64") else cast(label, "int32")
     about = f"cross_entropy of {x.name} {x.shape}, {label.name} {label.shape}"
@@ -178,7 +178,7 @@ def cross_entropy(
 
 def _rows(x: Tensor, axis: int) -> Tensor:
     """(rows, classes), the classes being those of `axis`."""
-    rank = len(x.shape)
+    rank = x.ndim
     last = x if axis == rank - 1 else permute(x, *(i for i in range(rank) if i != axis), axis)
     return last if rank == 2 else reshape(last, (-1, x.shape[axis]))
 

@@ -33,13 +33,13 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
 
     A vector (k,) is a row on the left and a column on the right; the result does not have its axis.
     """
-    if len(a.shape) == 1:
+    if a.ndim == 1:
         y = matmul(reshape(a, (1, -1)), b)
-        return reshape(y, y.shape[:-1] if len(b.shape) == 1 else (*y.shape[:-2], y.shape[-1]), name=name)
-    if len(b.shape) == 1:
+        return reshape(y, y.shape[:-1] if b.ndim == 1 else (*y.shape[:-2], y.shape[-1]), name=name)
+    if b.ndim == 1:
         y = matmul(a, reshape(b, (-1, 1)))
         return reshape(y, y.shape[:-1], name=name)
-    if len(a.shape) < 2 or len(b.shape) < 3:
+    if a.ndim < 2 or b.ndim < 3:
         return Matmul()(a, b, name=name)
     try:
         front = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])

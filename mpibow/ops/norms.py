@@ -123,7 +123,7 @@ def over_axes(x: Tensor, axes: Axes, operator: Callable[[Tensor, int], Tensor]) 
     """
     if isinstance(axes, int):
         return operator(x, axes)
-    rank = len(x.shape)
+    rank = x.ndim
     chosen = sorted(axis + rank * (axis < 0) for axis in axes)
     others = [axis for axis in range(rank) if axis not in chosen]
     if not chosen or len(set(chosen)) < len(chosen) or not 0 < chosen[0] <= chosen[-1] < rank:

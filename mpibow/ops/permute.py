@@ -34,7 +34,7 @@ def permute(x: Tensor, *axes: int | Sequence[int], name: str | None = None) -> T
 
 def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None = None) -> Tensor:
     """x with two axes exchanged, by default the last two."""
-    axes = list(range(len(x.shape)))
+    axes = list(range(x.ndim))
     if not all(-len(axes) <= axis < len(axes) for axis in (first, second)):
         raise ShapeError(f"transpose of {x.name} {x.shape}: axes {first} and {second} must be two of its {len(axes)}")
     axes[first], axes[second] = axes[second], axes[first]

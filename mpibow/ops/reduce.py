@@ -45,7 +45,7 @@ class ReduceMax(_Reduction):
 
 
 def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name: str | None) -> Tensor:
-    rank = len(x.shape)
+    rank = x.ndim
     given = range(1, rank) if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = tuple(each + rank * (each < 0) for each in given)
     y = kind(axes)(cast(x), name=name)

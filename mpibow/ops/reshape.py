@@ -13,7 +13,7 @@ __all__ = ["Flatten", "View", "flatten", "reshape"]
 
 def axis_of(x: Tensor, axis: int) -> int:
     """The number of an axis of x from the first; a negative one counts from the last."""
-    return axis + len(x.shape) * (axis < 0)
+    return axis + x.ndim * (axis < 0)
 
 
 def check_axes(axes: tuple[int, ...], x: Shape) -> None:

@@ -49,7 +49,7 @@ def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0, *, name: str | N
     """x cut along `axis` into parts of `sizes`; a number is the size of each part, the last may be smaller."""
     at = axis_of(x, axis)
     if isinstance(sizes, int):
-        if sizes < 1 or not 0 <= at < len(x.shape):
+        if sizes < 1 or not 0 <= at < x.ndim:
             raise ShapeError(
                 f"split of {x.name} {x.shape}: size {sizes} must be at least 1, axis {axis} one of its own"
             )
@@ -60,11 +60,9 @@ def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0, *, name: str | N
 def sliced(x: Tensor, index: object) -> Tensor:
     """x[index]: integers, slices forwards, None for a new axis, and one `...`, as NumPy has them."""
     items = list(index) if isinstance(index, tuple) else [index]
-    missing = len(x.shape) - sum(item is not None and item is not Ellipsis for item in items)
+    missing = x.ndim - sum(item is not None and item is not Ellipsis for item in items)
     if items.count(Ellipsis) > 1 or missing < 0:
-        raise ShapeError(
-            f"{x.name} {x.shape}: it has {len(x.shape)} axes, an index takes at most that many and one ..."
-        )
+        raise ShapeError(f"{x.name} {x.shape}: it has {x.ndim} axes, an index takes at most that many and one ...")
     if Ellipsis not in items:
         items.append(Ellipsis)
     at = items.index(Ellipsis)

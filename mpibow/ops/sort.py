@@ -31,12 +31,12 @@ class CumulativeSum(AlongAxis):
 
 def argsort(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """The places along `axis` of the elements in rising order, int32; x[gather] of them is sorted."""
-    return ArgSort(axis % len(x.shape))(x, name=name)
+    return ArgSort(axis % x.ndim)(x, name=name)
 
 
 def cumsum(x: Tensor, axis: int, *, name: str | None = None) -> Tensor:
     """The sum of each element and all before it along `axis`."""
-    return CumulativeSum(axis % len(x.shape))(cast(x), name=name)
+    return CumulativeSum(axis % x.ndim)(cast(x), name=name)
 
 
 # The reference kernels.
