@@ -1,4 +1,4 @@
-"""Orders and places of elements, as ATen calls them: sort, topk, argmax, gather's counterparts, and parts written."""
+"""Orders and places of elements, as ATen calls them: sort, topk, gather's counterparts, and parts written."""
 
 from functools import partial
 
@@ -24,14 +24,6 @@ def places(x: Tensor, dim: int, start: int = 0, stop: int | None = None, *, larg
 def kept(x: Tensor, dim: int, keepdim: bool) -> Tensor:
     """With the axis of a single element, or without."""
     return x if keepdim or not x.shape else along(x, dim, 0)
-
-
-def first_place(x: Tensor, dim: int | None = None, keepdim: bool = False, *, largest: bool) -> Tensor:
-    """argmax and argmin."""
-    if dim is not None:
-        return kept(places(x, dim, 0, 1, largest=largest), dim, keepdim)
-    made = places(ops.reshape(x, (-1,)), 0, 0, 1, largest=largest)
-    return ops.reshape(made, (1,) * x.ndim if keepdim else ())
 
 
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -126,8 +118,6 @@ def triangle(lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
 OPERATORS: dict[str, Function] = {
     **of_tensors(
         {
-            "argmax": partial(first_place, largest=True),
-            "argmin": partial(first_place, largest=False),
             "argsort": lambda x, dim=-1, descending=False, stable=False: places(x, dim, largest=descending),
             "gather": gather,
             "kthvalue": kth,

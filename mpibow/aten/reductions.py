@@ -12,7 +12,7 @@ from mpibow.ops.integers import integer, integer_reduction
 from .arithmetic import larger, truth, whole
 from .order import gather, kept
 from .shapes import Axes, along
-from .site import WHOLE, Function, Result, Site, Value, combined, dtype_of, need, of_floats
+from .site import WHOLE, Function, Result, Site, Value, combined, dtype_of, need, of_floats, of_tensors
 
 
 def axes_of(x: Tensor, dim: Axes | None) -> list[int]:
@@ -61,20 +61,29 @@ def extremum(
     """max and min in their three forms; with an axis they also return places."""
     if other is not None:
         return larger(sign, site, self, other)
-    if dim is None or not self.shape:
-        found = reduction(sign, site, self, dim, keepdim)
-        return found if dim is None else [found, ops.constant(0)]
-    x, top = site.tensor(self), site.tensor(reduction(sign, site, self, dim, True))
-    place = first_equal(x, top, dim)  # it alone takes the gradient
+    if dim is None:
+        return reduction(sign, site, self, None, keepdim)
+    x = site.tensor(self)
+    place = first_place(sign, x, dim)  # it alone takes the gradient
     return [kept(each, dim, keepdim) for each in (gather(x, dim, place), place)]
 
 
-def first_equal(x: Tensor, top: Tensor, dim: int) -> Tensor:
-    """The first place along an axis where x is `top`, or NaN."""
+def first_place(sign: str, x: Tensor, dim: int) -> Tensor:
+    """The first place along an axis of the largest element, or for "min" the smallest, or of NaN."""
+    if not x.shape:
+        return ops.constant(0)
     at, count = dim % x.ndim, x.shape[dim]
+    top = REDUCTIONS[sign](x, at, True) if x.dtype == FLOAT else integer_reduction(x, sign, at, keepdim=True)
     holds = integer(ops.eq(x, top), "|", ops.ne(x, x))
     numbers = ops.reshape(ops.constant(np.arange(count)), [-1 if axis == at else 1 for axis in range(x.ndim)])
     return integer_reduction(ops.where(holds, numbers, ops.constant(count)), "min", at, keepdim=True)
+
+
+def places(sign: str, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """argmax and argmin."""
+    if dim is not None:
+        return kept(first_place(sign, x, dim), dim, keepdim)
+    return ops.reshape(first_place(sign, ops.reshape(x, (-1,)), 0), (1,) * x.ndim if keepdim else ())
 
 
 def cumulative(site: Site, self: Value, dim: int, **_: object) -> Tensor:
@@ -121,6 +130,7 @@ OPERATORS: dict[str, Function] = {
             "var_mean": lambda x, **settings: [var(x, **settings), mean(x, **settings)],
         }
     ),
+    **of_tensors({"argmax": partial(places, "max"), "argmin": partial(places, "min")}),
     "all": partial(reduction, "&"),
     "amax": partial(reduction, "max"),
     "amin": partial(reduction, "min"),
