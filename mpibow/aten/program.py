@@ -116,11 +116,8 @@ def refs(value: object) -> Iterator[str]:
     """The names in an argument, one for each reference."""
     if isinstance(value, Ref):
         yield value.name
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from refs(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
             yield from refs(each)
 
 

@@ -213,9 +213,9 @@ def resized(
         return images(x, axes, partial(ops.upsample, scale=scale, mode=mode))
     for axis, matrix in enumerate(matrices, x.ndim - axes):
         if not np.array_equal(matrix, np.eye(len(matrix))):
-            last = ops.transpose(x, axis, -1) if axis < x.ndim - 1 else x
-            y = ops.matmul(last, ops.constant(matrix))
-            x = ops.transpose(y, axis, -1) if axis < x.ndim - 1 else y
+            turned = axis < x.ndim - 1
+            y = ops.matmul(ops.transpose(x, axis, -1) if turned else x, ops.constant(matrix))
+            x = ops.transpose(y, axis, -1) if turned else y
     return x
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
+from numpy.random import Generator
 
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array, Shape
@@ -17,7 +18,7 @@ class Constant:
 
     value: float = 0.0
 
-    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
+    def __call__(self, generator: Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
         return np.full(shape, self.value)
 
 
@@ -30,7 +31,7 @@ class Given:
 
     array: Array
 
-    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
+    def __call__(self, generator: Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
         return self.array.reshape(shape)
 
 
@@ -41,7 +42,7 @@ class Uniform:
     low: float = -0.05
     high: float = 0.05
 
-    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
+    def __call__(self, generator: Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
         return generator.uniform(self.low, self.high, shape)
 
 
@@ -52,7 +53,7 @@ class Gaussian:
     std: float = 0.05
     mean: float = 0.0
 
-    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
+    def __call__(self, generator: Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
         return generator.normal(self.mean, self.std, shape)
 
 
@@ -75,7 +76,7 @@ class Scaled:
                     f"{name}: of {type(self).__name__} must be one of {', '.join(allowed)}, got {value!r}"
                 )
 
-    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
+    def __call__(self, generator: Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
         fan = {"fan_in": fan_in, "fan_out": fan_out, "average": (fan_in + fan_out) / 2}[self.mode]
         if self.distribution == "normal":
             return generator.normal(0.0, float(np.sqrt(self.gain / fan)), shape)
@@ -113,7 +114,7 @@ class TruncatedNormal:
 
     std: float = 0.05
 
-    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
+    def __call__(self, generator: Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
         values = generator.standard_normal(shape)
         while (outside := np.abs(values) > 2.0).any():
             values[outside] = generator.standard_normal(int(outside.sum()))
