@@ -101,9 +101,10 @@ class Op:
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
 
-    def __call__(self, x: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
-        """The output, the first, for inputs of one graph, to which it is added as a node: see Graph.add."""
-        return x.graph.add(self, x, *others, name=name)
+    def __call__(self, *inputs: Tensor, name: str | None = None) -> Tensor:
+        """Adds it to the graph of its inputs, without inputs to the current one; returns its first output."""
+        graph = inputs[0].graph if inputs else current()
+        return graph.add_all(self, *inputs, name=name)[0]
 
     @property
     def differentiable(self) -> InputNumbers | None:
@@ -225,10 +226,6 @@ class Graph:
             raise ShapeError(f"input {name}: is already a tensor of {tensor.shape} {tensor.dtype}, got {shape} {dtype}")
         return tensor
 
-    def add(self, op: Op, *inputs: Tensor, name: str | None = None) -> Tensor:
-        """The output of `op` applied to `inputs`, its first. Raises ShapeError naming node, rule and shapes."""
-        return self.add_all(op, *inputs, name=name)[0]
-
     def next_name(self, kind: str) -> str:
         """The name within the scope of the next node of `kind` that has no name of its own."""
         key = f"{prefix()}{kind}"
@@ -245,9 +242,10 @@ class Graph:
         names: Mapping[str, str] | None = None,
         initial: Mapping[str, Initialiser] | None = None,
     ) -> tuple[Tensor, ...]:
-        """All outputs of `op` applied to `inputs`, as `add`. `names` are the weights' names, if not name.key.
+        """All outputs of `op` applied to `inputs`. `names` are the weights' names, if not name.key.
 
-        Weights and statistics start from `initial` by their keys, else as the operator declares.
+        Weights and statistics start from `initial` by their keys, else as the operator declares. Raises ShapeError
+        naming node, rule and shapes.
         """
         name = f"{prefix()}{self.next_name(op.kind) if name is None else name}"
         full = {key: f"{prefix()}{each}" for key, each in (names or {}).items()}

@@ -100,8 +100,7 @@ def conv2d(
     if channels < 1:
         raise ShapeError(f"conv2d of {x.name}: channels must be at least 1, got {channels}")
     window = (pair(kernel), pair(stride), pair(padding))
-    op = Conv2d(channels, *window, bias, initial or He(), groups, pair(dilation), initial_bias)
-    return op(x, name=name)
+    return Conv2d(channels, *window, bias, initial or He(), groups, pair(dilation), initial_bias)(x, name=name)
 
 
 def conv1d(

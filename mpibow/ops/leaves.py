@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights, current, scope
+from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights, scope
 
 from .initialisers import ZERO
 from .moves import MoveTable, filled
@@ -87,12 +87,12 @@ def _shape(shape: int | Shape) -> Shape:
 
 def full(shape: int | Shape, value: float, *, name: str | None = None) -> Tensor:
     """A tensor (shape) of the net that is being built, `value` everywhere. It is not trained."""
-    return current().add(Full(_shape(shape), AnyFloat(value)), name=name)
+    return Full(_shape(shape), AnyFloat(value))(name=name)
 
 
 def arange(count: int, *, name: str | None = None) -> Tensor:
     """0, 1, ... below `count`, int32; unlike those of a constant the numbers may be as many as a batch has samples."""
-    return current().add(Arange(count), name=name)
+    return Arange(count)(name=name)
 
 
 def constant(values: npt.ArrayLike, *, name: str | None = None) -> Tensor:
@@ -105,7 +105,7 @@ def constant(values: npt.ArrayLike, *, name: str | None = None) -> Tensor:
     if array.dtype.kind not in types:
         raise ShapeError(f"constant: must be of floats, integers or bools, got {array.dtype}")
     numbers = tuple(AnyFloat(number) for number in array.reshape(-1).astype(float).tolist())
-    return current().add(Table(array.shape, numbers, types[array.dtype.kind]), name=name)
+    return Table(array.shape, numbers, types[array.dtype.kind])(name=name)
 
 
 def parameter(
@@ -116,7 +116,7 @@ def parameter(
     It starts as `initial`, by default 0; its fan out is the first extent, its fan in the size of the rest. With
     `decay=False` weight decay does not apply to it.
     """
-    return current().add(Parameter(_shape(shape), initial, decay), name=name)
+    return Parameter(_shape(shape), initial, decay)(name=name)
 
 
 MOVES: MoveTable = {

@@ -46,8 +46,7 @@ def max_pool2d(
     name: str | None = None,
 ) -> Tensor:
     """x (n, c, h, w) -> (n, c, h', w'); stride defaults to the kernel. As in PyTorch; `ceil` is its ceil_mode."""
-    op = MaxPool2d(pair(kernel), pair(kernel if stride is None else stride), pair(padding), ceil)
-    return op(x, name=name)
+    return MaxPool2d(pair(kernel), pair(kernel if stride is None else stride), pair(padding), ceil)(x, name=name)
 
 
 # The reference kernels: one window element at a time: each is a strided view of the image.

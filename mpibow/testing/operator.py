@@ -70,7 +70,7 @@ def _bound(
     for i, tensor in enumerate((made,) if isinstance(made, Tensor) else tuple(made)):
         graph.output(f"output {i}", tensor)
         if tensor.dtype == FLOAT:
-            parts.append(graph.add(View((prod(tensor.shape),)), tensor))
+            parts.append(View((prod(tensor.shape),))(tensor))
     whole = concat(*parts, axis=0) if len(parts) > 1 else parts[0]
     fixed["direction"] = generator.standard_normal(whole.shape)
     graph.output("loss", multiply(whole, graph.input("direction", whole.shape)))

@@ -58,4 +58,4 @@ KERNEL = Kernel(_forward, _backward)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    return a.graph.add(Product(), a, b)
+    return a.graph.add_all(Product(), a, b)[0]

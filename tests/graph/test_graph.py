@@ -52,7 +52,7 @@ ERRORS = {
         "dropout of image: rate must be in [0, 1), got 1.0",
     ),
     "dropout with another counter": (
-        lambda g, x: g.add(ops.Dropout(0.5), x, g.input("numbers", (2, 3), "uint32")),
+        lambda g, x: ops.Dropout(0.5)(x, g.input("numbers", (2, 3), "uint32")),
         "dropout1 (dropout of image (2, 3, 8, 8), numbers (2, 3)): the counter must be (batch, 4)",
     ),
     "flatten of one axis": (
@@ -74,7 +74,7 @@ ERRORS = {
         "logits must be (batch, classes) and labels (batch,)",
     ),
     "a sum of different shapes": (
-        lambda g, x: g.add(Sum(), x, vector(g)),
+        lambda g, x: Sum()(x, vector(g)),
         "sum1 (sum of image (2, 3, 8, 8), x (2, 3)): all inputs must have one shape",
     ),
     "a name that is taken": (
@@ -126,7 +126,7 @@ def test_error(case):
 def test_a_tensor_of_another_graph():
     one, other = Graph(), Graph()
     with refuses("sum1: image belongs to another graph", ShapeError):
-        one.add(Sum(), vector(one), image(other))
+        Sum()(vector(one), image(other))
 
 
 @pytest.mark.parametrize("name", ["x", "relu1"])

@@ -65,11 +65,11 @@ ERRORS = {
         "coefficients must be one finite number an input, got (1.0, 2.0)",
     ),
     "add of one": (
-        lambda g, x: g.add(ops.Add((1.0,)), x),
+        lambda g, x: ops.Add((1.0,))(x),
         "add1 (add of image (2, 6, 7, 8)): there must be 1 inputs, as many as the operator has, and at least 2, got 1",
     ),
     "maximum of more than it says": (
-        lambda g, x: g.add(ops.Maximum(2), x, x, x),
+        lambda g, x: ops.Maximum(2)(x, x, x),
         "maximum1 (maximum of image (2, 6, 7, 8), image (2, 6, 7, 8), image (2, 6, 7, 8)): "
         "there must be 2 inputs, as many as the operator has, and at least 2, got 3",
     ),
@@ -199,11 +199,11 @@ ERRORS = {
         "batch_norm of image: epsilon must be above 0 and momentum in (0, 1], got 0.0 and 0.1",
     ),
     "a view of more than there is": (
-        lambda g, x: g.add(View((2, 4)), vector(g)),
+        lambda g, x: View((2, 4))(vector(g)),
         "view1 (view of x2 (2, 3)): (2, 4) must have as many elements as the input",
     ),
     "dropout of two replicas with one's counters": (
-        lambda g, x: g.add(WideDropout(0.5, replicas=2), x, g.input("counter", (2, 4), "uint32")),
+        lambda g, x: WideDropout(0.5, replicas=2)(x, g.input("counter", (2, 4), "uint32")),
         "wide_dropout1 (wide_dropout of image (2, 6, 7, 8), counter (2, 4)): the counters must be (batch, 8)",
     ),
     "no factors": (
