@@ -200,7 +200,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     ledger = _ledger_of(start, job)
     evaluator = None
     if evaluation is not None:
-        evaluator = Evaluator(evaluation, ignored(config.loss), device.bind_evaluation, job.measures)
+        evaluator = Evaluator(evaluation, job.build, ignored(config.loss), device.bind_evaluation, job.measures)
     warnings = [] if device.enqueues else core_warnings(comm, (1,) * comm.size if auto else counts)
     if not (device.enqueues or auto):
         warnings += memory_warnings(comm, counts, room)
