@@ -12,7 +12,6 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
 from mpibow.config import Config, yaml_text
 from mpibow.config.strict import build, plain
-from mpibow.data.order import version_of
 from mpibow.data.sample_weights import checksum
 from mpibow.data.timeline import Timeline
 from mpibow.errors import ConfigError, OutputError
@@ -206,7 +205,6 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> JsonObject:
     """The entries that all checkpoints of a run share, to continue or evaluate it."""
     return {
         **identity(job, plan),
-        "needs": ["order"] * (version_of(job.train) > 1),
         "started": started(job.config, first),
         "rule_settings": plain(job.config.averaging),
         "config": job.config.text,
@@ -222,14 +220,10 @@ def started(config: Config, first: Timeline) -> list[int | str]:
 
 def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """The reasons to begin averaging anew from a checkpoint, other learners or another rule; [] where it goes on."""
-    defaults = plain(type(config.averaging)())  # the values of settings that an older checkpoint's rule lacks
-    rule = {**defaults, **header.rule_settings}
-    if "outer" in defaults:
-        rule["outer"] = {**defaults["outer"], **rule["outer"]}
     reasons = []
     if list(header.started) != started(config, first):
         reasons.append(f"learners were {as_sum(header.counts)}")
-    if rule != plain(config.averaging):
+    if header.rule_settings != plain(config.averaging):
         reasons.append("the rule was different")
     return reasons
 
@@ -243,7 +237,6 @@ def identity(job: Job, plan: Plan) -> JsonObject:
         "validation_fraction": job.held_out,
         "train_samples": job.train.count,
         "sample_weight": checksum(job.train),
-        "order": version_of(job.train),
         "contents": job.contents,
     }
 
@@ -256,7 +249,7 @@ def kept_states(text: str, config: Config, layout: Layout) -> tuple[str, ...]:
     stored = dict(yaml_text.parse(text, "config").get("update") or {})
     try:
         before = build(type(config.update), stored)
-    except ConfigError:  # another optimiser's settings, or a newer version's
+    except ConfigError:  # another optimiser's settings
         return ()
     optimisers = *before.optimisers, *config.update.optimisers
     if _parts(before, layout) != _parts(config.update, layout) and any(each.counts for each in optimisers):
