@@ -17,6 +17,7 @@ from mpibow.config.words import show
 from mpibow.data.sample_settings import Image
 from mpibow.data.timeline import Change, Timeline
 from mpibow.errors import CheckpointError, ConfigError
+from mpibow.sync.state import RuleNumbers
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import History
 
@@ -61,7 +62,7 @@ class Header:
     started: Annotated[tuple[int | str, ...], NotEmpty()]
     config: str
     rule_settings: JsonObject
-    rule: JsonObject
+    rule: RuleNumbers
     input: JsonObject
     ledger: Ledger
     due: tuple[bool, bool, bool]

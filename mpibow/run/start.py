@@ -25,13 +25,12 @@ from mpibow.optim.groups import frozen_for, parts_of
 from mpibow.optim.update import Update
 from mpibow.run import directory, lock, saving
 from mpibow.sync.family import PRESETS
-from mpibow.sync.state import RuleNumbers
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts, as_sum
 
 from .alike import from_rank_0
 from .checkpoint import read_arrays
-from .header import Header, check_fits, checked, open_checkpoint
+from .header import Header, check_fits, open_checkpoint
 from .state import read_centre
 from .stored import check_buffers, read_first, taken_by
 from .timelines import differing, replay_note, timeline_of
@@ -88,11 +87,11 @@ class Start:
         """The log's line where averaging starts again, '' where it goes on."""
         if not self.changed or self.source.header is None:
             return ""
-        rule, turn = self.source.header.rule_settings, self.source.header.rule.get("turn", 0)
+        rule = self.source.header.rule_settings
         preset = PRESETS.get(str(rule.get("name")), {})
         period = preset.get("period", 1) if rule.get("period", "auto") == "auto" else rule["period"]
-        numbers = isinstance(turn, int) and isinstance(period, int) and period > 0
-        waiting = turn % period if preset and rule.get("then") is None and numbers else 0
+        known = preset and rule.get("then") is None and isinstance(period, int) and period > 0
+        waiting = self.source.header.rule.turn % period if known else 0
         left = f", without the steps of {waiting} iterations that waited for the end of their period" * bool(waiting)
         return f"{', '.join(self.changed)}: averaging restarts from the centre{left}"
 
@@ -189,8 +188,6 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
         check_buffers(buffers, {name: each.array for name, each in theirs.items()}, str(path))
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
-    if not changed:
-        checked(RuleNumbers, header.rule, path, "rule")
     known = read_first(path, header.files, plan.statistics.size)
     return Start(source, header.iteration, timeline, *read_centre(path, plan), changed, known)
 
