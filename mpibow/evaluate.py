@@ -91,7 +91,7 @@ def evaluate(
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, ignored(config.loss), opened.bind_evaluation, measures)(
+        result = Evaluator(plan, job.build, ignored(config.loss), opened.bind_evaluation, measures)(
             records, centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:

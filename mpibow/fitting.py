@@ -50,6 +50,7 @@ from .optim.groups import WeightGroup
 from .probe.check import check as check_job
 from .reference import with_settings
 from .run.alike import from_rank_0
+from .run.callbacks import EarlyStopping
 from .run.directory import on_rank_0
 from .run.signals import interruption
 from .system.streams import interactive, until_nobody_reads
@@ -147,6 +148,8 @@ def fit(
         source, config = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None, find()
         wanted = replace(arguments, net=source or net)
         job = replace(wanted.job(config, hands), callbacks=tuple(callbacks))
+        if not job.evaluated and any(isinstance(each, EarlyStopping) for each in callbacks):
+            raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
         job = job if weights is None else replace(job, given=of_program(weights))
         if check and resume is None:
             report = on_rank_0(

@@ -22,13 +22,13 @@ def lines(entries: int = 4, ranks: int = 2, speed: float = 10.0) -> list[dict]:
         where = {"time": float(i), "position": 10 * i, "epoch": i / 2, "elapsed": 10 * i / speed}
         numbers = {"loss": 1 / i, "accuracy": 1 - 1 / (i + 1), "data_wait": 0.125, "sync_wait": 0.25}
         events.append({"event": "train", **where, **numbers, "learners": [i // 2 + 1] * ranks, "sync_hidden": 0.5})
-        events.append({"event": "evaluate", **where, "loss": 2 / i, "accuracy": 1 - 1 / (i + 2)})
+        events.append({"event": "evaluate", "data": "test", **where, "loss": 2 / i, "accuracy": 1 - 1 / (i + 2)})
     return events
 
 
 def made(label: str, **options) -> RunLog:
     events = lines(**options)
-    return RunLog(label, tuple(events), tuple(clock(events, {})))
+    return RunLog(label, tuple(events), tuple(clock(events)))
 
 
 def write(folder: Path, events: list[dict]) -> Path:
@@ -101,7 +101,7 @@ def test_steps_start_at_nothing_and_a_wide_loss_is_logarithmic():
 def test_cells_of_an_odd_number_do_not_lie_over_each_other():
     """A run of one rank hides nothing: seven cells."""
     events = [{key: value for key, value in event.items() if key != "sync_hidden"} for event in lines(ranks=1)]
-    figure = plot.draw([RunLog("a", tuple(events), tuple(clock(events, {})))])
+    figure = plot.draw([RunLog("a", tuple(events), tuple(clock(events)))])
     assert len(figure.axes) == 7
     figure.draw_without_rendering()
     boxes = [axes.get_tightbbox() for axes in figure.axes]
@@ -117,12 +117,12 @@ def test_a_single_point_can_be_seen():
 
 def test_what_a_run_lacks_is_left_out():
     events = [event for event in lines() if event["event"] != "evaluate"]
-    without = RunLog("a", tuple(events), tuple(clock(events, {})))
+    without = RunLog("a", tuple(events), tuple(clock(events)))
     figure = plot.draw([without, made("b")], ["accuracy"], "samples", smooth=1)
     assert [len(drawn(figure.axes[0], colour)) for colour in (BLUE, RED)] == [1, 2]
     for event in events:
         event.pop("accuracy", None)
-    losses = RunLog("a", tuple(events), tuple(clock(events, {})))
+    losses = RunLog("a", tuple(events), tuple(clock(events)))
     assert [title for title, _ in titles(plot.draw([losses], ["accuracy", "loss"]))] == ["loss", "loss"]
 
 
@@ -195,7 +195,7 @@ def test_errors(
 ):  # fmt: skip
     write(here / "run", lines())
     write(here / "empty", [])
-    (write(here / "broken", []) / "metrics.jsonl").write_text('{"event": "start", "position": 0}\n{"ev\n\n')
+    (write(here / "broken", []) / "metrics.jsonl").write_text('{"event": "start", "position": 0, "epoch": 0}\n{"ev\n\n')
     assert plot.main(arguments) == code
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"error: {message}\n")

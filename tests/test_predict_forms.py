@@ -15,6 +15,7 @@ import mpibow as mb
 from mpibow.errors import ConfigError, RecordError
 from tests.datasets.scripts import script
 from tests.frames import KINDS, frame
+from tests.refusals import refuses
 from tests.run import tiny
 
 QUICK: dict[str, Any] = {"batch_size": 4, "learners": 1, "stop": {"epochs": 1}}
@@ -49,6 +50,20 @@ FORMS: dict[str, Callable[[], Any]] = {
 def test_files_and_pictures_are_predicted_as_their_arrays(classifier: mb.Fitted, pictures: Any, form):
     expected = classifier.predict(pictures, batch_size=4)
     np.testing.assert_array_equal(classifier.predict(FORMS[form](), batch_size=4), expected)
+
+
+def test_numbers_that_no_row_has_are_refused(tmp_path):
+    """As in training; an index that is reshaped, too."""
+    tokens, y = np.arange(40).reshape(20, 2) % 10, np.zeros((20, 2, 1), np.float32)
+
+    def net(tokens):
+        return mb.dense(mb.embedding(mb.flatten(mb.reshape(tokens, (-1, 2, 1))), 10, 4), 1)
+
+    found = mb.fit(net, ({"tokens": tokens}, {"y": y}), loss="mse_loss", out=str(tmp_path), **QUICK)
+    assert found.predict(tokens).shape == (20, 2, 1)
+    for wrong in (10, -1):
+        with refuses(f"tokens: must lie in [0, 10), got {min(wrong, 3)} to {max(wrong, 3)}"):
+            found.predict(np.array([[3, wrong]]))
 
 
 def test_classes_and_probabilities(classifier: mb.Fitted, pictures: Any):

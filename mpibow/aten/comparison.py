@@ -67,6 +67,8 @@ def compare(net: TorchNet, examples: Samples, free: int) -> int:
         raise ConfigError(f"from_torch: PyTorch's own outputs or gradients of {kind} are NaN for example_inputs")
     ours = _by_numpy(net, plan, samples)
     close, small = CLOSE if theirs.exact else LOOSE
+    if twice := ours.statistics.keys() - theirs.statistics.keys():
+        raise ConfigError(f"from_torch: {kind}: {min(twice)}: its batch norm is used twice; give each place its own")
     statistics = {name: theirs.statistics[name] for name in ours.statistics}
     gradients = {  # convolutions of one dimension have weights of two
         name: ours.gradients.get(name, np.zeros_like(array)).reshape(array.shape)

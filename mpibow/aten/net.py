@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import Signature
 from typing import TYPE_CHECKING, Any
@@ -187,14 +187,28 @@ class TorchNet:
 
 
 def by_samples(loss: Tensor, batch: int) -> Tensor:
-    """Losses (n,) whose mean is `loss`, a number: those that it is the mean of, or itself for each sample."""
-    nodes, found = {node.name: node for node in loss.graph.nodes}, loss
+    """Losses (n,) whose mean is `loss`, a number: those that it, but for a factor, is the mean of, or itself for each
+    sample."""
+    graph, found, factor = loss.graph, loss, 1.0
+    nodes = {node.name: node for node in graph.nodes}
     while found.shape != (batch,):
         node = nodes.get(found.name)
-        if node is None or not isinstance(node.op, ops.View | ops.ReduceMean | ops.Cast):
-            return ops.expand(ops.reshape(loss, (1,)), (batch,))
-        found = loss.graph.tensors[node.inputs[0]]
-    return found
+        match node and node.op:
+            case ops.View() | ops.ReduceMean() | ops.Cast():
+                pass
+            case ops.Affine(scale, 0.0):
+                factor *= scale
+            case ops.DivideBy(number):
+                factor /= number
+            case _:
+                behind = graph.behind([loss.name])
+                for i, each in enumerate(graph.nodes):
+                    if isinstance(each.op, ops.CountedMean) and each.name in behind:
+                        graph.nodes[i] = replace(each, op=ops.CountedMean(whole=True))
+                return ops.expand(ops.reshape(loss, (1,)), (batch,))
+        assert node is not None
+        found = graph.tensors[node.inputs[0]]
+    return found if factor == 1 else found * factor
 
 
 def _resolved(value: Argument, values: Mapping[str, Any], batch: int) -> Any:

@@ -94,6 +94,7 @@ def cumulative(site: Site, self: Value, dim: int, **_: object) -> Tensor:
 
 def logsumexp(x: Tensor, dim: Axes | None, keepdim: bool = False) -> Tensor:
     top = reduced(ops.amax, x, dim, True)
+    top = ops.maximum(top, ops.full(top.shape, float(np.finfo("float32").min)))  # a row of -inf gives -inf
     return ops.log(reduced(ops.sum, ops.exp(x - top), dim, keepdim)) + mean(top, dim, keepdim)
 
 

@@ -66,7 +66,7 @@ class Across:
         self._others = [other for other in range(len(peers)) if other != node]
         self._are_over: Callable[[list[Any]], bool] = mpi.Request.Testall
 
-    def pieces(self, rows: Array, narrow: bool = False) -> Iterator[Iterator[None]]:
+    def pieces(self, rows: Array, narrow: bool) -> Iterator[Iterator[None]]:
         """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n); all nodes work on
         them in this order. `narrow`: nodes send each other float32 as bfloat16, and add it up in float32."""
         for start in range(0, rows.shape[1], self._piece):

@@ -20,10 +20,10 @@ def machine_cores() -> int:
     return max(1, min(cores, math.floor(cpu_quota() or cores)))
 
 
-def cpu_quota(root: Path = ROOT, groups: Path = GROUPS) -> float | None:
+def cpu_quota() -> float | None:
     """Cores' worth of time that the control group and those above it grant; None: no limit."""
     quotas = []
-    for version, at in _folders("cpu", root, groups):
+    for version, at in _folders("cpu"):
         if version == 2:
             quotas.append(_quota(*_read(at / "cpu.max").split()))
         else:
@@ -36,13 +36,13 @@ def own_group() -> tuple[str, str]:
     return socket.gethostname(), _read(GROUPS)
 
 
-def memory_left(root: Path = ROOT, groups: Path = GROUPS) -> int | None:
+def memory_left() -> int | None:
     """Bytes that the control group and those above it still grant, at least 0; None: no limit.
 
     Pages of files that were read count as free, as in the node's MemAvailable: they are dropped if memory is short.
     """
     left = []
-    for version, at in _folders("memory", root, groups):
+    for version, at in _folders("memory"):
         limit, used, names = MEMORY[version]
         if (most := _read(at / limit).strip()) not in ("", "max"):
             stat = dict(line.split() for line in _read(at / "memory.stat").splitlines())
@@ -51,15 +51,15 @@ def memory_left(root: Path = ROOT, groups: Path = GROUPS) -> int | None:
     return min(left, default=None)
 
 
-def _folders(controller: str, root: Path, groups: Path) -> Iterator[tuple[int, Path]]:
+def _folders(controller: str) -> Iterator[tuple[int, Path]]:
     """The version and folder of each group that `controller` may limit: this process's and all above it.
 
     Inside a container its own group is the root.
     """
-    for line in _read(groups).splitlines():
+    for line in _read(GROUPS).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "" or controller in controllers.split(","):
-            version, top = (1, root / controllers) if controllers else (2, root)
+            version, top = (1, ROOT / controllers) if controllers else (2, ROOT)
             own = top / path.lstrip("/")
             for at in (own, *(parent for parent in own.parents if parent.is_relative_to(top))):
                 yield version, at

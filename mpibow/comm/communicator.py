@@ -34,7 +34,6 @@ class Communicator(Protocol):
     @property
     def local_rank(self) -> int:
         """This rank's number among the ranks of its node; it chooses the GPU."""
-        ...
 
     local_size: int
     narrow: bool  # whether nodes send each other bfloat16 of float32 arrays from `zeros`
@@ -42,16 +41,13 @@ class Communicator(Protocol):
     @property
     def pulse(self) -> Pulse:
         """The rank's current phase and progress; a watchdog may read it."""
-        ...
 
     @property
     def any_thread(self) -> bool:
         """Whether a thread other than the one that opened it may call, as overlapped communication needs."""
-        ...
 
     def allreduce(self, array: Array, stream: Any = None) -> None:
         """Sums `array` over the ranks, in place."""
-        ...
 
     def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
         """Sums the parts of `array` over the ranks, in place, in this order, each once all ranks have written it.
@@ -59,11 +55,9 @@ class Communicator(Protocol):
         `ready` returns the number of parts that this rank has written; done(i) is called once part i is summed. No
         other call may be made until all are written.
         """
-        ...
 
     def zeros(self, size: int, dtype: str) -> Array:
         """Zeros (size,) on the host, to be summed often. Collective: in memory shared by all ranks if possible."""
-        ...
 
     def sum(self, array: Array) -> Array:
         """Rows (n, `array`'s size or more) that add up to the ranks' sum, in row order; further elements are padding.
@@ -71,23 +65,18 @@ class Communicator(Protocol):
         `array`, of host memory, is their first row, summed in place; or, if it is from `zeros`, the rows are the ranks'
         own: neither they nor it may be written before the next call, which needs another array.
         """
-        ...
 
     def broadcast(self, array: Array, root: int = 0) -> None:
         """Copies `array` of rank `root` into every rank's, in place."""
-        ...
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
-        ...
 
     def share(self, obj: T) -> list[T]:
         """The small objects of all ranks, by rank."""
-        ...
 
     def close(self, code: int = 0) -> None:
         """Ends the communicator, and its watchdog; a non-zero code ends every rank of the job with it, at once."""
-        ...
 
 
 class Call(Protocol):
@@ -144,7 +133,7 @@ class Single(InPlace):
     def share(self, obj: T) -> list[T]:
         return [obj]
 
-    def leave(self, code: int = 0, text: str = "") -> list[str]:
+    def leave(self, code: int, text: str) -> list[str]:
         self.pulse.stop()
         return [text]
 

@@ -176,7 +176,7 @@ class Mpi(InPlace):
             objects: list[T] = self._comm.allgather(obj)
         return objects
 
-    def leave(self, code: int = 0, text: str = "") -> list[str] | None:
+    def leave(self, code: int, text: str) -> list[str] | None:
         """The last call: how every rank ends, by rank; None if not all of them end now.
 
         With code 0 it waits for the others, else for a second only.

@@ -6,18 +6,13 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from .dataset import Array, Samples
-from .lengths import WINDOW, Padded, lengths_of
+from .dataset import Array
+from .lengths import WINDOW, Padded
 
 SHUFFLED = 1 << 16  # samples of an epoch that are shuffled as a whole; of more, each rank would need 8 bytes a sample
 BLOCK = 1024  # positions that are computed at once: for one, NumPy's calls take half as long
 ROUNDS = 6  # of `by_index`; the tests notice four
 ODD, ODD_TOO = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of SplitMix64
-
-
-def version_of(data: Samples) -> int:
-    """Which order samples have, for checkpoints: 2 where it is computed by index or by lengths, in blocks, else 1."""
-    return 2 if data.count > SHUFFLED or lengths_of(data) else 1
 
 
 def samples_at(position: int, length: int, count: int, seed: int, lengths: Padded | None = None) -> tuple[Array, Array]:

@@ -122,7 +122,7 @@ class Workers:
                 self._start()
             self._state.wait_for(lambda: self._error or self._closed or any(worker.free for worker in self._workers))
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)  # else each raise adds to it
             if self._closed:
                 raise RecordError(f"{items.name}: is read after its workers have ended")
             worker = min((each for each in self._workers if each.free), key=lambda each: len(each.tasks))

@@ -12,7 +12,7 @@ from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inp
 from mpibow.data.sample_weights import unweighed
 from mpibow.data.text import Windows
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Graph, Node
+from mpibow.graph.graph import ArraysByName, Graph, Node
 from mpibow.metrics.metric import Measure
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.losses import CrossEntropyLoss, Loss, ignored
@@ -43,13 +43,11 @@ from .normalise import difference, meaning
 FEW, SHOWN = 4, 3
 
 
-def check_numbers(graph: Graph, data: Samples) -> None:
-    """Checks that numbers of rows and of classes are in range, as the kernels do not. Raises ConfigError.
+def numbers_taken(graph: Graph) -> list[tuple[str, range, int | None]]:
+    """The numbers of rows and of classes that operators take, by input, and the one besides that they ignore.
 
-    It follows a tensor back to the input whose numbers it has, all of them in any shape.
+    A tensor is followed back to the input whose numbers it has, all of them in any shape.
     """
-    known = dict.fromkeys(data.names, data.stream) if isinstance(data, Windows) else {}
-    arrays = data.arrays if isinstance(data, NamedArrays) else known
     nodes = {node.name: node for node in graph.nodes}
 
     def origin(name: str) -> str:
@@ -57,8 +55,7 @@ def check_numbers(graph: Graph, data: Samples) -> None:
             (name,) = nodes[name].inputs
         return name
 
-    def ranges(node: Node) -> Iterator[tuple[str, range, int | None]]:
-        """The numbers that an operator takes of a tensor, and the one besides that it ignores."""
+    def taken(node: Node) -> Iterator[tuple[str, range, int | None]]:
         x = [*map(origin, node.inputs)]
         match node.op:
             case Embedding(count=rows):
@@ -74,13 +71,24 @@ def check_numbers(graph: Graph, data: Samples) -> None:
                 extent = int(table.values[0])
                 yield x[0], range(-extent, extent), None
 
-    for name, fit, ignore in chain.from_iterable(map(ranges, graph.nodes)):
+    return [each for each in chain.from_iterable(map(taken, graph.nodes)) if each[0] in graph.inputs]
+
+
+def check_numbers(taken: Sequence[tuple[str, range, int | None]], arrays: ArraysByName, source: str = "") -> None:
+    """Checks that numbers are in range, as the kernels do not. Raises ConfigError, with `source` before the name."""
+    for name, fit, ignore in taken:
         numbers = arrays.get(name, np.empty(0))
         counted = numbers[numbers != ignore]
         if counted.size and not fit.start <= counted.min() <= counted.max() < fit.stop:
             other = "" if ignore is None else f", the classes of the net, or be {ignore}"
             limits = f"[{fit.start}, {fit.stop}){other}, got {counted.min()} to {counted.max()}"
-            raise ConfigError(f"{data.name}.{name}: must lie in {limits}")
+            raise ConfigError(f"{source}{name}: must lie in {limits}")
+
+
+def check_data(graph: Graph, data: Samples) -> None:
+    """`check_numbers` of all that is in memory."""
+    known = dict.fromkeys(data.names, data.stream) if isinstance(data, Windows) else {}
+    check_numbers(numbers_taken(graph), data.arrays if isinstance(data, NamedArrays) else known, f"{data.name}.")
 
 
 def check_lengths(graph: Graph) -> None:

@@ -24,22 +24,18 @@ class Room(Protocol):
 
         Raises DeviceError and ConfigError where the settings ask for this kind.
         """
-        ...
 
     def present(self) -> bool:
         """Whether this machine has one, usable or not."""
-        ...
 
     def seen(self) -> dict[str, str]:
         """A rank's devices and their libraries, in words; `problem` is why none can be used."""
-        ...
 
     def machines(self, formula: Formula, folder: Path) -> Mapping[str, Machine]:
         """What computes a step's formula in float32 as this kind does, by name; compiled in `folder`.
 
         Raises AssertionError and DeviceError where it does not compile.
         """
-        ...
 
 
 def _cuda() -> Room:

@@ -1,7 +1,8 @@
 """A net as JSON: its inputs, its operators by name and version, its outputs. No code is saved, and none is run.
 
     {"inputs": {"image": {"shape": [{"batch": 1}, 1, 28, 28], "dtype": "uint8"}},
-     "nodes": [{"name": "conv1", "operator": "Conv2d", "version": 1, "inputs": ["image"], "settings": {...}}, ...],
+     "nodes": [{"name": "conv1", "operator": "Conv2d", "version": 1, "inputs": ["image"], "settings": {...},
+                "names": {}}, ...],
      "outputs": {"logits": "dense1", ...},
      "buffers": {"mask": true, ...}}
 
@@ -13,7 +14,7 @@ PyTorch are arrays named "buffer NAME", true for those in its state_dict.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class DocumentNode:
     version: int
     inputs: tuple[str, ...]
     settings: Mapping[str, object]
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Net:
     inputs: JsonObject
     nodes: tuple[DocumentNode, ...]
     outputs: Mapping[str, str]
-    buffers: Mapping[str, bool] = field(default_factory=dict)
+    buffers: Mapping[str, bool]
 
 
 @contextmanager
@@ -139,12 +140,12 @@ def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, object]:
             "version": getattr(node.op, "version", 1),
             "inputs": list(node.inputs),
             "settings": dict(_settings(node.name, node.op, arrays)),
-            **({"names": dict(node.names)} if node.names else {}),
+            "names": dict(node.names),
         }
         for node in graph.nodes
     ]
     kept = {name: buffer.persistent for name, buffer in graph.buffers.items()}
-    return {"inputs": inputs, "nodes": nodes, "outputs": dict(graph.outputs), **({"buffers": kept} if kept else {})}
+    return {"inputs": inputs, "nodes": nodes, "outputs": dict(graph.outputs), "buffers": kept}
 
 
 def _settings(node: str, op: Op, arrays: dict[str, Array]) -> Iterator[tuple[str, object]]:

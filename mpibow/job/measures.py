@@ -145,14 +145,16 @@ def _targets(graph: Graph) -> dict[str, str]:
 def _tried(measure: Measure, graph: Graph) -> None:
     """Raises ConfigError where the metric does not take arrays of these shapes, or probabilities for classes."""
 
-    def zeros(name: Any) -> Any:
-        tensor = graph.tensors[graph.outputs.get(name, name)]
+    names: Any = measure.output, measure.target  # of one array each, in metrics of ours
+
+    def zeros(name: str) -> Any:
+        tensor = graph.tensors[name]
         return np.zeros(tensor.shape, np.float64 if tensor.dtype == FLOAT else tensor.dtype)
 
     try:
         soft = [node.inputs[1] for node in graph.nodes if isinstance(node.op, SoftCrossEntropy)]
         if isinstance(measure.metric, Classes) and measure.target in soft:
             raise ConfigError(f"takes classes, {measure.target} has their probabilities; give a metric of your own")
-        measure.metric.close(measure.metric.sums(zeros(measure.output), zeros(measure.target)))
+        measure.metric.close(measure.metric.sums(zeros(graph.outputs[names[0]]), zeros(names[1])))
     except MpibowError as error:
         raise ConfigError(f"metrics: {measure.name}: {error}") from None

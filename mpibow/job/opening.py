@@ -29,10 +29,10 @@ from mpibow.optim.groups import check_groups
 from .checks import (
     check_augmentation,
     check_classes,
+    check_data,
     check_lengths,
     check_losses,
     check_metrics,
-    check_numbers,
     check_sets_alike,
     described,
 )
@@ -221,7 +221,7 @@ def make_job(
     if isinstance(samples, NamedSamples):
         check_losses(config, samples, augmentation, outputs=bool(predictions(graph)))
         for each in (samples, *job.evaluated.values()):
-            check_numbers(graph, each)
+            check_data(graph, each)
     else:
         logits = graph.tensors[graph.outputs["logits"]]
         if logits.shape[1] < samples.classes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeGuard
@@ -23,6 +23,7 @@ from mpibow.models.classifier import Build
 from mpibow.models.objective import predictions, read_by
 from mpibow.system.files import StrPath
 
+from .checks import check_numbers, numbers_taken
 from .job import kernels_of
 
 Source = StrPath | Photo | Frame
@@ -78,7 +79,9 @@ class Predictor:
                 "predict: this net gives losses alone; train with fit(net, ..., loss=...), or use its weights"
             )
         self.inputs = read_by(self.graph, tuple(self._outputs.values()))
-        self._kept, self._lock = dict[int, BoundPlan](), threading.Lock()
+        self._taken = numbers_taken(self.graph)
+        self._kept, self._lock = dict[int, BoundPlan](), threading.RLock()
+        self._mixes: bool | None = None  # whether outputs depend on a batch's other samples; None before it is known
 
     @property
     def outputs(self) -> dict[str, Shape]:
@@ -90,7 +93,7 @@ class Predictor:
 
         Raises ConfigError where they are not as in training.
         """
-        given = checked(self.graph, self.inputs, samples)
+        given = self._checked(samples)
         return self._run(self._bound(len(next(iter(given.values())))), given)
 
     def each(self, samples: Iterator[Sample]) -> Iterator[tuple[str, dict[str, Array]]]:
@@ -99,9 +102,14 @@ class Predictor:
         while batch := list(islice(samples, self.batch_size)):
             stacked = {name: np.stack([arrays[name] for _, arrays in batch]) for name in self.inputs}
             bound = bound or self._bound(len(batch))
-            found = self._run(bound, checked(self.graph, self.inputs, stacked))
+            found = self._run(bound, self._checked(stacked))
             for row, (name, _) in enumerate(batch):
                 yield name, {output: array[row] for output, array in found.items()}
+
+    def _checked(self, given: object) -> dict[str, Array]:
+        found = checked(self.graph, self.inputs, given)
+        check_numbers(self._taken, found)
+        return found
 
     def _run(self, bound: BoundPlan, given: ArraysByName) -> dict[str, Array]:
         count, batch_size = (len(arrays[self.inputs[0]]) for arrays in (given, bound.inputs))
@@ -109,16 +117,33 @@ class Predictor:
         with self._lock:
             for start in range(0, count, batch_size):
                 rows = slice(start, min(start + batch_size, count))
-                for name, array in given.items():
-                    bound.inputs[name][: rows.stop - start] = array[rows]
-                bound.run()
+                part = {name: array[rows] for name, array in given.items()}
+                outputs = self._outputs_of(bound, part, rows.stop - start)
                 for name, array in found.items():
-                    array[rows] = bound.outputs[name][: rows.stop - start]
+                    array[rows] = outputs[name][: rows.stop - start]
         return found
 
+    def _outputs_of(self, bound: BoundPlan, part: ArraysByName, n: int) -> ArraysByName:
+        """The outputs, n rows or more, of n samples, which a plan for more fills up; not where outputs would mix."""
+
+        def run(fill: Callable[[Array], Array | float]) -> ArraysByName:
+            for name, array in part.items():
+                bound.inputs[name][:n], bound.inputs[name][n:] = array, fill(array)
+            bound.run()
+            return bound.outputs
+
+        outputs = run(lambda array: 0)
+        if n == len(bound.inputs[self.inputs[0]]):
+            return outputs
+        if self._mixes is None:
+            before = {name: outputs[name][:n].copy() for name in self.outputs}
+            outputs = run(lambda array: array[:1])
+            self._mixes = not all(np.array_equal(array, outputs[name][:n], True) for name, array in before.items())
+        return self._outputs_of(self._bound(n), part, n) if self._mixes else outputs
+
     def _bound(self, count: int) -> BoundPlan:
-        """The plan for so many samples, of a batch that is a power of two, or `batch_size`."""
-        batch_size = min(self.batch_size, 1 << max(count - 1, 0).bit_length())
+        """The plan for so many samples, of a batch that is a power of two, or `batch_size`; no larger where they mix."""
+        batch_size = min(self.batch_size, count if self._mixes else 1 << max(count - 1, 0).bit_length())
         bound = self._kept.get(batch_size)
         if bound is None:
             plan = plan_of(self._make, self._config, batch_size)

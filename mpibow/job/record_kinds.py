@@ -28,7 +28,6 @@ class Nameable(NamedSamples, Protocol):
 
     def called(self, names: Sequence[str]) -> NamedSamples:
         """The same samples with these names, one for each of `inputs` and in its order."""
-        ...
 
 
 def classified(records: RecordSet) -> bool:

@@ -2,8 +2,7 @@
 
 import argparse
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -12,12 +11,12 @@ from multiprocessing import get_context
 from pkgutil import walk_packages
 
 from mpibow import kernels
-from mpibow.errors import DeviceError
 from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.family import PRESETS, Family
 from mpibow.sync.rehearsal import rehearse
-from mpibow.system.command import parser_of
+from mpibow.system.command import main_of, parser_of
+from mpibow.system.streams import as_command
 
 MOST = 4  # processes; each takes half a GB
 
@@ -69,13 +68,9 @@ def parser() -> argparse.ArgumentParser:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser().parse_args(argv)
-    try:
-        kernels.onednn_set()
-    except DeviceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+def compile_all(_: argparse.Namespace) -> None:
+    """Compiles all kernels on several processes. Raises DeviceError where there is no oneDNN."""
+    kernels.onednn_set()
     from .compiled.code_cache import compiling
 
     processes = min(len(os.sched_getaffinity(0)), MOST)
@@ -85,8 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             compile_from(0)
             functions = watch.functions + sum(others)
     print(watch.note(functions) or "all kernels are compiled")
-    return 0
+
+
+main = main_of(parser, compile_all)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

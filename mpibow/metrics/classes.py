@@ -138,6 +138,11 @@ class F1(Counted):
 
     average: Literal["macro", "micro", "binary"] = "macro"
 
+    def sums(self, output: Array, target: Array) -> Sums:
+        if self.average == "binary" and output.ndim > 1 and output.shape == target.shape and output.shape[-1] > 1:
+            raise ConfigError(f"f1: average binary is of one label, got {output.shape[-1]}; give macro or micro")
+        return super().sums(output, target)
+
     def close(self, sums: Sums) -> float:
         both, either = 2 * sums["both"], sums["predicted"] + sums["wanted"]
         if self.average == "micro":

@@ -18,9 +18,11 @@ __all__ = ["CountedMean", "LabelCount", "counted_mean", "label_count"]
 class CountedMean(Op):
     """In training y = x0 n / sum(x1), for sums x0 (n,) and counts x1 (n,): its mean is the batch's sum over its count.
 
-    In evaluation y = x0 / x1, of each sample. 0, without gradient, where nothing counts. The counts get no gradient.
+    In evaluation y = x0 / x1, of each sample, or as in training where its mean is a part of a `whole` batch's loss. 0,
+    without gradient, where nothing counts. The counts get no gradient.
     """
 
+    whole: bool = False
     kind = "counted_mean"
 
     def infer(self, sums: Shape, counts: Shape) -> Shape:
@@ -110,7 +112,13 @@ def batch_mean(sums: Array, counts: Array, y: Array, factor: Array) -> None:
 
 
 def mean_forward(call: Call) -> Run:
-    return (batch_mean if "factor" in call.saved else each_mean)(call)
+    return (batch_mean if call.op.whole or "factor" in call.saved else each_mean)(call)
+
+
+def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
+    if op.whole or shapes.training:
+        return Buffers(saved={"factor": ((1,), FLOAT)})
+    return Buffers(forward={"none": (shapes.y, "bool")})
 
 
 @runs
@@ -156,9 +164,7 @@ KERNELS = {
     CountedMean: Kernel(
         mean_forward,
         mean_backward,
-        lambda op, shapes: (
-            Buffers({"factor": ((1,), FLOAT)}) if shapes.training else Buffers(forward={"none": (shapes.y, "bool")})
-        ),
+        mean_buffers,
     ),
     LabelCount: Kernel(count_forward, None, count_buffers),
 }

@@ -87,7 +87,6 @@ class Inverse(Smooth):
         return float((1 + self.gamma * epoch) ** -self.power)
 
 
-Epochs = Annotated[Literal["auto"] | Positive, "epochs until the schedule ends; auto is stop.epochs"]
 Floor = Annotated[NotNegative, Below(1), "the last rate, as a fraction of lr"]
 
 
@@ -101,10 +100,11 @@ def line(start: float, end: float, part: float) -> float:
     return start + (end - start) * part
 
 
+@dataclass(frozen=True)
 class Ending(Smooth):
     """A smooth schedule that ends after `epochs`, with the rate `along(1)`; see `over` for auto."""
 
-    epochs: float | Literal["auto"]
+    epochs: Annotated[Literal["auto"] | Positive, "epochs until the schedule ends; auto is stop.epochs"] = "auto"
 
     def along(self, part: float) -> float:
         """The rate at `part` of the epochs, 0 to 1."""
@@ -119,7 +119,6 @@ class Ending(Smooth):
 class Cosine(Ending):
     """floor + (1 - floor) * (1 + cos(pi * epoch / epochs)) / 2, and floor after `epochs` (CosineAnnealingLR)."""
 
-    epochs: Epochs = "auto"
     floor: Floor = 0.0
     _: KW_ONLY
     name: Literal["cosine"] = "cosine"
@@ -132,7 +131,6 @@ class Cosine(Ending):
 class Linear(Ending):
     """start_factor + (end_factor - start_factor) * epoch / epochs, and end_factor after `epochs` (LinearLR)."""
 
-    epochs: Epochs = "auto"
     start_factor: Annotated[NotNegative, "the first rate, as a multiple of lr"] = 1.0
     end_factor: Annotated[NotNegative, "the last rate, as a multiple of lr"] = 0.0
     _: KW_ONLY
@@ -146,7 +144,6 @@ class Linear(Ending):
 class Polynomial(Ending):
     """(1 - epoch / epochs) ** power, and 0 after `epochs` (PolynomialLR)."""
 
-    epochs: Epochs = "auto"
     power: Annotated[Positive, "exponent; 1 is a straight line"] = 1.0
     _: KW_ONLY
     name: Literal["polynomial"] = "polynomial"
@@ -160,7 +157,6 @@ class OneCycle(Ending):
     """Up from 1 / div_factor to 1 within pct_start of `epochs`, then down to 1 / (div_factor * final_div_factor)
     (Smith and Topin, arXiv:1708.07120; OneCycleLR with cycle_momentum=False: the momentum stays as it is)."""
 
-    epochs: Epochs = "auto"
     pct_start: Annotated[Positive, Below(1), "share of the epochs in which the rate rises"] = 0.3
     anneal_strategy: Annotated[Literal["cos", "linear"], "shape of the rise and the fall"] = "cos"
     div_factor: Annotated[float, AtLeast(1), "lr / the first rate"] = 25.0
@@ -209,7 +205,6 @@ class Wsd(Ending):
     """1, and over the last `decay` of `epochs` down to floor: warm-up, stable, decay, with update.warmup in front
     (Hu et al., arXiv:2404.06395). `sqrt` is 1 - sqrt(part of the decay) (Haegele et al., arXiv:2405.18392)."""
 
-    epochs: Epochs = "auto"
     decay: Annotated[Positive, AtMost(1), "share of the epochs in which the rate falls"] = 0.2
     shape: Annotated[Literal["linear", "cosine", "sqrt"], "shape of the fall"] = "linear"
     floor: Floor = 0.0

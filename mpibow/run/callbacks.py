@@ -43,6 +43,8 @@ class _Moment:
 class Iteration(_Moment):
     """Every `log.every` iterations: `loss` and `accuracy` of training are means since the last event.
 
+    They lag by an iteration, as losses travel with the next exchange: None where none has come yet.
+
     `samples` is their number so far, in `seconds` of training; `learners` has one number per rank.
     """
 
@@ -98,9 +100,10 @@ EVENTS: Mapping[str, type[Event]] = {  # by the event of metrics.jsonl
 class EarlyStopping:
     """Ends the run after `patience` evaluations without an improvement of `metric`.
 
-    The evaluations are on validation data, or without these on test data. metric: accuracy, loss, or one of the run's
-    metrics by name. min_delta: the smallest change that counts. The settings stop.metric, stop.patience and
-    stop.min_delta do the same, and also continue their count when a run is resumed; this starts again with each run.
+    The evaluations are on validation data, or without these on test data; without both `fit` raises ConfigError.
+    metric: accuracy, loss, or one of the run's metrics by name. min_delta: the smallest change that counts. The
+    settings stop.metric, stop.patience and stop.min_delta do the same, and also continue their count when a run is
+    resumed; this starts again with each run.
     """
 
     metric: str = "loss"

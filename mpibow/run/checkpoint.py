@@ -11,9 +11,7 @@ iteration-00001234/
 checkpoint.json is a JSON object: {"format": 2, "crc32c": "89abcdef", "files": {name: [size, crc32c]}, ...}, in this
 order. Its crc32c is that of all its bytes with the eight digits taken as 0.
 
-An entry may be added at any time without another format: a reader ignores unknown entries, and a
-checkpoint without one reads as the entry's default (header.py). An entry without which a run would go on wrongly is
-also named in the list "needs": a version without it refuses the checkpoint.
+A reader refuses entries that it does not know, and checkpoints that lack one (header.py).
 """
 
 import json

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,9 +13,10 @@ from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
-from mpibow.graph.plan import Plan
+from mpibow.graph.plan import Plan, compile_plan
 from mpibow.job.device import Compute
 from mpibow.metrics.metric import Measure, total
+from mpibow.models.classifier import Build
 from mpibow.sync.synchroniser import RunTasks
 from mpibow.system.json_text import JsonObject
 
@@ -51,9 +52,13 @@ class Evaluator:
     Samples whose label is `ignore` are left out, of data with classes; other losses count their labels themselves.
     """
 
-    def __init__(self, plan: Plan, ignore: int | None, bind: Bind, measures: Sequence[Measure] = ()) -> None:
-        """`bind` is the device's."""
-        self._bind, self._measures = bind, tuple(measures)
+    def __init__(
+        self, plan: Plan, build: Build, ignore: int | None, bind: Bind, measures: Sequence[Measure] = ()
+    ) -> None:
+        """`build` gives the plan's graph for other batch sizes; `bind` is the device's."""
+        self._build, self._bind, self._measures = build, bind, tuple(measures)
+        self._mixes: bool | None = None  # whether outputs depend on a batch's other samples; None before it is known
+        self._rests = dict[int, tuple[Compute, dict[str, Array]]]()  # where they do: for the last samples of data
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
         self._ignore = ignore if "accuracy" in self._summed else None
         self._put = plan.kernels.put
@@ -121,6 +126,10 @@ class Evaluator:
             samples = np.minimum(np.arange(start, start + self._batch), data.count - 1)  # the last one fills up
             read_into(data, samples, slot)
             outputs = plan(slot)
+            if n < self._batch and self._mixed(plan, slot, outputs, n):
+                plan, slot = self._rest(data, n)
+                read_into(data, samples[:n], slot)
+                outputs = plan(slot)
             pulse.beat()
             counted = np.ones(n, bool) if self._ignore is None else slot["label"][:n] != self._ignore
             values = {name: outputs[name][:n] for name in self._summed}
@@ -136,6 +145,22 @@ class Evaluator:
             if each is not None:
                 each(samples[:n], slot["label"][:n].copy(), outputs["logits"][:n].copy())
         return totals, measured
+
+    def _mixed(self, plan: Compute, slot: dict[str, Array], outputs: Mapping[str, Array], n: int) -> bool:
+        """Whether the outputs of n samples are others beside others: tried once, with zeros."""
+        if self._mixes is None:
+            found = {name: array[:n].copy() for name, array in outputs.items()}
+            for array in slot.values():
+                array[n:] = 0
+            again = plan(slot)
+            self._mixes = not all(np.array_equal(array, again[name][:n], True) for name, array in found.items())
+        return self._mixes
+
+    def _rest(self, data: Samples, n: int) -> tuple[Compute, dict[str, Array]]:
+        if n not in self._rests:
+            plan = compile_plan(self._build(n), self.plan.layout, self.plan.kernels, self.plan.dtype, training=False)
+            self._rests[n] = self._bind(plan, self._centre, self._statistics), arrays_for(data, n)
+        return self._rests[n]
 
 
 def _added(parts: Sequence[Sequence[Any]]) -> list[Any]:

@@ -1,11 +1,11 @@
 """A checkpoint's header: every entry of checkpoint.json that a run reads, checked before its use.
 
-Another entry is another field, with a default for the checkpoints that lack it (run/checkpoint.py has the rules).
+Another entry is another field; entries of other names are refused.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -17,6 +17,7 @@ from mpibow.config.words import show
 from mpibow.data.sample_settings import Image
 from mpibow.data.timeline import Change, Timeline
 from mpibow.errors import CheckpointError, ConfigError
+from mpibow.sync.state import RuleNumbers
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import History
 
@@ -44,9 +45,8 @@ class Header:
     to agree after a reset, to evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `buckets` the
     way of exchanges measured as the best, `input` the facts about the net's data, `graph` the net that evaluates
     (job/document.py), None where it can't be saved.
-    `sample_weight` is the checksum of the samples' weights, None without them, `order` the version of their order,
-    `contents` the digest of the training data, None in an older checkpoint.
-    `others` are entries of newer versions.
+    `sample_weight` is the checksum of the samples' weights, None without them, `contents` the digest of the training
+    data.
     """
 
     files: JsonObject  # verified already
@@ -62,31 +62,26 @@ class Header:
     started: Annotated[tuple[int | str, ...], NotEmpty()]
     config: str
     rule_settings: JsonObject
-    rule: JsonObject
+    rule: RuleNumbers
     input: JsonObject
     ledger: Ledger
     due: tuple[bool, bool, bool]
     metrics_bytes: Natural
-    tuning: JsonObject | None = None
-    untold: Natural = 0
-    buckets: tuple[Count, Natural] | None = None
-    average: Averaged | None = None
-    validation_fraction: float | None = None
-    sample_weight: str | None = None
-    order: Count = 1
-    contents: str | None = None
-    graph: JsonObject | None = None
-    needs: tuple[str, ...] = ()
-    others: Annotated[JsonObject, Rest()] = field(default_factory=dict)
+    tuning: JsonObject | None
+    untold: Natural
+    buckets: tuple[Count, Natural] | None
+    average: Averaged | None
+    validation_fraction: float | None
+    sample_weight: str | None
+    contents: str
+    graph: JsonObject | None
 
     def __post_init__(self) -> None:
         """Raises ConfigError where entries contradict each other."""
-        ranks, known = len(self.counts), {each.name for each in fields(self)}
+        ranks = len(self.counts)
         filled = self.average is not None and self.average.share > 0
         if filled and "average.safetensors" not in self.files:
             raise ConfigError(f"files: must have average.safetensors, got {show(list(self.files))}")
-        if unknown := [name for name in self.needs if name not in known]:
-            raise ConfigError(f"needs: names {', '.join(unknown)}, which only a newer mpibow reads; resume with that")
         for name in ("centre", "common", *(f"rank-{rank}" for rank in range(ranks))):
             if f"{name}.safetensors" not in self.files:
                 raise ConfigError(f"files: must have {name}.safetensors, got {show(list(self.files))}")
@@ -177,7 +172,7 @@ def check_fits(path: Path, header: Header, expected: JsonObject) -> None:
     """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
     for key, value in expected.items():
         found, remedy = getattr(header, key), "resume with the same config"
-        if found == value or (key, found) == ("contents", None):
+        if found == value:
             continue
         difference = f"with {key} {found}, this run has {value}"
         if key == "layout":
@@ -186,8 +181,6 @@ def check_fits(path: Path, header: Header, expected: JsonObject) -> None:
             then, now = ("without" if each is None else "with" for each in (found, value))
             difference = f"{then} sample_weight, this run is {now}{' others' * (then == now)}"
             remedy = "pass the same sample_weight"
-        elif key == "order":
-            difference, remedy = "by an mpibow whose samples have another order", "resume with that"
         elif key == "contents":
             difference, remedy = "with other training data", "give the same"
         raise CheckpointError(f"{path}: was made {difference}; {remedy}, or start anew without --resume")

@@ -56,8 +56,8 @@ class Holder:
 class Lock:
     """Holds the lock of `folder` from its construction until `close`. Raises OutputError where a run has it."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None] = print, beat: float = BEAT) -> None:
-        self._folder, self._beat, self._closed = folder, beat, threading.Event()
+    def __init__(self, folder: Path, say: Callable[[str], None] = print) -> None:
+        self._folder, self._closed = folder, threading.Event()
         since, pid = time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid()
         self._own = Holder(uuid4().hex, platform.node(), pid, since, namespace(), begun(pid))
         self.token = self._own.token
@@ -97,7 +97,7 @@ class Lock:
             raise cannot_write(self._folder / FILE, error) from error
 
     def _live(self) -> None:
-        while not self._closed.wait(self._beat):
+        while not self._closed.wait(BEAT):
             with suppress(OSError):
                 if self._held():
                     os.utime(self._folder / FILE)
@@ -121,9 +121,9 @@ def check(folder: Path, token: str) -> None:
         raise OutputError(f"{folder}: was taken over by {holder}: this run stood still for too long, and ends")
 
 
-def sees(folder: Path, token: str, patience: float = LATE) -> bool:
+def sees(folder: Path, token: str) -> bool:
     """Whether the lock that `token` was given for is in what this process calls `folder`."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + LATE
     while (holder := holder_of(folder)) is None or holder.token != token:
         if time.monotonic() > end:
             return False

@@ -27,13 +27,13 @@ class Logger(Protocol):
 def numbers_of(event: str, entries: JsonObject) -> dict[str, float]:
     """The numbers of an event of metrics.jsonl by names such as training/loss, validation/accuracy; {} for others."""
     if event == "train":
-        learners = {"learners": sum(entries["learners"])} if "learners" in entries else {}
-        return _finite("training", {key: entries.get(key) for key in TRAINING} | learners)
+        named = {key: entries.get(key) for key in TRAINING}
+        return _finite("training", named | {"learners": sum(entries["learners"])})
     if event == "callback":
         return _finite(str(entries["name"]), {key: entries[key] for key in entries if key not in ENTRIES})
     if event not in ("evaluate", "average"):
         return {}
-    data = entries.get("data", "test")
+    data = entries["data"]
     place = f"average/{data}" if event == "average" else f"best/{data}" if "checkpoint" in entries else data
     named = {key: entries.get(key) for key in ("loss", "accuracy", "top_k_accuracy")} | dict(entries.get("metrics", {}))
     return _finite(place, named)

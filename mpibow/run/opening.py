@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from mpibow.comm.binding import allowed_cores, core_share, core_warnings
@@ -193,14 +193,14 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
             "statistics": start.statistics,
             "first statistics": statistics,
         },
-        rule_state.numbers,
+        asdict(rule_state.numbers),
     )
     # Evaluation and reports
     comm.pulse.folder = start.source.folder
     ledger = _ledger_of(start, job)
     evaluator = None
     if evaluation is not None:
-        evaluator = Evaluator(evaluation, ignored(config.loss), device.bind_evaluation, job.measures)
+        evaluator = Evaluator(evaluation, job.build, ignored(config.loss), device.bind_evaluation, job.measures)
     warnings = [] if device.enqueues else core_warnings(comm, (1,) * comm.size if auto else counts)
     if not (device.enqueues or auto):
         warnings += memory_warnings(comm, counts, room)

@@ -244,7 +244,7 @@ class Reporter:
         summary = self._summary(stopped)
         if self._session.rank == 0:
             directory.write(self.folder / "summary.json", json.dumps(summary.json(), indent=2) + "\n")
-        self._add("end", **self._session.where.running(), stopped=stopped)
+        self._add("end", elapsed=self.ledger.seconds, **self._session.where.running(), stopped=stopped)
         self.note(str(summary))
         return summary
 

@@ -11,13 +11,12 @@ import numpy as np
 
 from mpibow.errors import ConfigError, RecordError
 from mpibow.system.files import read_file
-from mpibow.system.json_text import JsonObject, parse_object
+from mpibow.system.json_text import JsonObject
 from mpibow.tune.words import LISTED, in_ranks
 
 Event = JsonObject
-# Entries that are numbers or null; `position` is never null, `learners` is a list of numbers.
+# Entries that are numbers or null; `position` and `epoch` are never null, `learners` is a list of numbers.
 NUMBERS = (
-    "epoch",
     "elapsed",
     "accuracy",
     "top_k_accuracy",
@@ -59,8 +58,7 @@ def read_run(path: Path, label: str | None = None) -> RunLog:
     if not file.is_file():
         raise ConfigError(f"{path}: is not a run directory: it has no metrics.jsonl")
     events = tuple(kept(parse(read_file(file), file)))
-    summary = path / "summary.json"
-    return RunLog(label or path.resolve().name, events, tuple(clock(events, _summary(summary))))
+    return RunLog(label or path.resolve().name, events, tuple(clock(events)))
 
 
 def parse(content: bytes, name: Path) -> list[Event]:
@@ -71,7 +69,7 @@ def parse(content: bytes, name: Path) -> list[Event]:
         try:
             event = json.loads(line)
             event["event"]
-            numbers = [event["position"], *event.get("learners", [])]
+            numbers = [event["position"], event["epoch"], *event.get("learners", [])]
             numbers += [value for key in NUMBERS if (value := event.get(key)) is not None]
             if not all(isinstance(value, int | float) for value in numbers):
                 raise TypeError("text where a number is drawn")
@@ -81,14 +79,6 @@ def parse(content: bytes, name: Path) -> list[Event]:
             ) from error
         events.append(event)
     return events
-
-
-def _summary(summary: Path) -> JsonObject:
-    """The summary of a finished run; {} for a run under way."""
-    try:
-        return parse_object(read_file(summary))
-    except (OSError, ValueError):
-        return {}
 
 
 def kept(events: Iterable[Event]) -> list[Event]:
@@ -101,13 +91,9 @@ def kept(events: Iterable[Event]) -> list[Event]:
     return found
 
 
-def clock(events: Iterable[Event], summary: JsonObject) -> list[tuple[float, float]]:
+def clock(events: Iterable[Event]) -> list[tuple[float, float]]:
     """(samples, seconds of training) wherever they are known, from (0, 0) on; [] where they never are."""
-    known: list[tuple[float, float]] = [
-        (event["position"], event["elapsed"]) for event in events if event.get("elapsed") is not None
-    ]
-    if "samples" in summary and "seconds" in summary:
-        known.append((summary["samples"], summary["seconds"]))
+    known = [(event["position"], event["elapsed"]) for event in events if event.get("elapsed") is not None]
     rising = [(0.0, 0.0)]
     for point in known:
         if point[0] > rising[-1][0] and point[1] >= rising[-1][1]:
@@ -139,18 +125,16 @@ class View:
             return lambda event: float(event["position"])
         if self.axis == "seconds":
             return self.seconds
-        sizes = [event["position"] / event["epoch"] for event in self.run.events if event.get("epoch")]
-        count = sizes[-1] if sizes else math.inf  # samples of an epoch
-        return lambda event: event["epoch"] if "epoch" in event else event["position"] / count
+        return lambda event: float(event["epoch"])
 
     def seconds(self, event: Event) -> float | None:
         """Seconds of training at the event."""
         return event["elapsed"] if "elapsed" in event else seconds_at(self.run.known, event["position"])
 
     def evaluated(self, key: str, more: str = "") -> list[Curve]:
-        """The centre's evaluations by data set; older runs do not name the set, which was the test data."""
+        """The centre's evaluations by data set."""
         events = [event for event in self.run.of("evaluate") if "checkpoint" not in event]
-        sets = {name: [each for each in events if each.get("data", "test") == name] for name in ("validation", "test")}
+        sets = {name: [each for each in events if each.get("data") == name] for name in ("validation", "test")}
         return [_curve(name + more, self._points(chosen, key), 1) for name, chosen in sets.items()]
 
     def trained(self, name: str, key: str) -> list[Curve]:

@@ -12,7 +12,6 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
 from mpibow.config import Config, yaml_text
 from mpibow.config.strict import build, plain
-from mpibow.data.order import version_of
 from mpibow.data.sample_weights import checksum
 from mpibow.data.timeline import Timeline
 from mpibow.errors import ConfigError, OutputError
@@ -26,13 +25,12 @@ from mpibow.optim.groups import frozen_for, parts_of
 from mpibow.optim.update import Update
 from mpibow.run import directory, lock, saving
 from mpibow.sync.family import PRESETS
-from mpibow.sync.state import RuleNumbers
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts, as_sum
 
 from .alike import from_rank_0
 from .checkpoint import read_arrays
-from .header import Header, check_fits, checked, open_checkpoint
+from .header import Header, check_fits, open_checkpoint
 from .state import read_centre
 from .stored import check_buffers, read_first, taken_by
 from .timelines import differing, replay_note, timeline_of
@@ -89,11 +87,11 @@ class Start:
         """The log's line where averaging starts again, '' where it goes on."""
         if not self.changed or self.source.header is None:
             return ""
-        rule, turn = self.source.header.rule_settings, self.source.header.rule.get("turn", 0)
+        rule = self.source.header.rule_settings
         preset = PRESETS.get(str(rule.get("name")), {})
         period = preset.get("period", 1) if rule.get("period", "auto") == "auto" else rule["period"]
-        numbers = isinstance(turn, int) and isinstance(period, int) and period > 0
-        waiting = turn % period if preset and rule.get("then") is None and numbers else 0
+        known = preset and rule.get("then") is None and isinstance(period, int) and period > 0
+        waiting = self.source.header.rule.turn % period if known else 0
         left = f", without the steps of {waiting} iterations that waited for the end of their period" * bool(waiting)
         return f"{', '.join(self.changed)}: averaging restarts from the centre{left}"
 
@@ -190,8 +188,6 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
         check_buffers(buffers, {name: each.array for name, each in theirs.items()}, str(path))
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
-    if not changed:
-        checked(RuleNumbers, header.rule, path, "rule")
     known = read_first(path, header.files, plan.statistics.size)
     return Start(source, header.iteration, timeline, *read_centre(path, plan), changed, known)
 
@@ -206,7 +202,6 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> JsonObject:
     """The entries that all checkpoints of a run share, to continue or evaluate it."""
     return {
         **identity(job, plan),
-        "needs": ["order"] * (version_of(job.train) > 1),
         "started": started(job.config, first),
         "rule_settings": plain(job.config.averaging),
         "config": job.config.text,
@@ -222,14 +217,10 @@ def started(config: Config, first: Timeline) -> list[int | str]:
 
 def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """The reasons to begin averaging anew from a checkpoint, other learners or another rule; [] where it goes on."""
-    defaults = plain(type(config.averaging)())  # the values of settings that an older checkpoint's rule lacks
-    rule = {**defaults, **header.rule_settings}
-    if "outer" in defaults:
-        rule["outer"] = {**defaults["outer"], **rule["outer"]}
     reasons = []
     if list(header.started) != started(config, first):
         reasons.append(f"learners were {as_sum(header.counts)}")
-    if rule != plain(config.averaging):
+    if header.rule_settings != plain(config.averaging):
         reasons.append("the rule was different")
     return reasons
 
@@ -243,7 +234,6 @@ def identity(job: Job, plan: Plan) -> JsonObject:
         "validation_fraction": job.held_out,
         "train_samples": job.train.count,
         "sample_weight": checksum(job.train),
-        "order": version_of(job.train),
         "contents": job.contents,
     }
 
@@ -256,7 +246,7 @@ def kept_states(text: str, config: Config, layout: Layout) -> tuple[str, ...]:
     stored = dict(yaml_text.parse(text, "config").get("update") or {})
     try:
         before = build(type(config.update), stored)
-    except ConfigError:  # another optimiser's settings, or a newer version's
+    except ConfigError:  # another optimiser's settings
         return ()
     optimisers = *before.optimisers, *config.update.optimisers
     if _parts(before, layout) != _parts(config.update, layout) and any(each.counts for each in optimisers):

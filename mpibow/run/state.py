@@ -19,7 +19,7 @@ from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
 from mpibow.sync.engine import Engine
 from mpibow.sync.outbox import TAIL, Book
-from mpibow.sync.state import RuleState
+from mpibow.sync.state import RuleNumbers, RuleState
 from mpibow.system.json_text import JsonObject
 
 from .checkpoint import Snapshot, read_arrays
@@ -76,7 +76,7 @@ class State:
             "batch_size": timeline.batch,
             "timeline": [asdict(change) for change in timeline.changes],
             "layout": stored.digest(),
-            "rule": dict(state.numbers),
+            "rule": asdict(state.numbers),
         }
         common, own = (self._repacked(arrays, lies, stored) for arrays in (shared, own))
         files: dict[str, ArraysByName] = {"centre": plan.unpacked(whole, statistics), "common": common}
@@ -84,7 +84,7 @@ class State:
         files |= {} if average is None else {"average": plan.unpacked(average, statistics)}
         return Snapshot(entries, files, own)
 
-    def restore(self, path: Path, numbers: JsonObject, centre: Array, states: Sequence[str]) -> None:
+    def restore(self, path: Path, numbers: RuleNumbers, centre: Array, states: Sequence[str]) -> None:
         """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
 
         `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint

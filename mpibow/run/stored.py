@@ -43,7 +43,7 @@ class Saved:
     graph: JsonObject
     config: str
     summary: JsonObject | None
-    input: JsonObject = field(default_factory=dict)
+    input: JsonObject
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def read_stored(path: StrPath) -> Stored:
 
 def write_stored(path: Path, stored: Stored) -> None:
     """Writes net, weights, settings and summary to one file, which `read_stored` reads. Raises ConfigError."""
-    header = {"format": FORMAT, "graph": stored.graph, "config": stored.config, "summary": stored.summary}
-    header |= {"input": stored.input} if stored.input else {}
+    names = ("graph", "config", "summary", "input")
+    header = {"format": FORMAT, **{name: getattr(stored, name) for name in names}}
     found = zip(PARTS, (stored.weights, stored.average or {}, stored.arrays), strict=True)
     write_arrays(
         path,

@@ -19,7 +19,7 @@ from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph.graph import ArraysByName, Graph
 from mpibow.job import named_net, named_objective
-from mpibow.job.checks import check_numbers
+from mpibow.job.checks import check_data
 from mpibow.job.normalise import Scaling, difference, input_entries
 from mpibow.job.opening import named_samples
 from mpibow.job.record_kinds import called
@@ -78,7 +78,7 @@ def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Bui
     if found != expected:
         raise ConfigError(f"{data}: has {show(found)}, {stored.path} was trained on {show(expected)}")
     build = stored.graphs() or objective(named_objective(config), records.inputs)
-    check_numbers(build(1), records)
+    check_data(build(1), records)
     return records, build
 
 

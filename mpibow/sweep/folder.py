@@ -24,7 +24,7 @@ from mpibow.system.json_text import JsonObject, parse_object
 
 FORMAT = 1
 # Settings that change no number in a run's result.
-FREE = ("name", "out", "checkpoint", "metrics", "log", "limits")
+FREE = ("name", "out", "checkpoint", "log", "limits")
 
 
 @dataclass(frozen=True)

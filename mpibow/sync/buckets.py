@@ -25,18 +25,15 @@ class Stages(Protocol):
     @property
     def needed(self) -> Sequence[int]:
         """For each stage the number of the first step that reads its weights."""
-        ...
 
     def begin(self) -> None:
         """The learners are about to begin."""
 
     def reached(self, b: int) -> bool:
         """Whether no learner reads the weights of stage b, or writes their gradients, any more in this iteration."""
-        ...
 
     def finite(self, b: int) -> bool:
         """Whether losses and stage b's gradients are finite, once it is reached."""
-        ...
 
     def shut(self, turn: int) -> None:
         """The learners' next passes wait for each stage until it is opened for this turn, or a later one."""
@@ -44,7 +41,6 @@ class Stages(Protocol):
     def open(self, b: int, turn: int) -> None: ...
     def stalled(self) -> float:
         """Seconds that they waited, about, since it was asked last."""
-        ...
 
 
 class Way(NamedTuple):

@@ -27,7 +27,7 @@ A pass takes any chunks, each of them once. Each exchange: the data sent, the ra
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -387,20 +387,19 @@ class Engine:
     def state(self) -> RuleState:
         """All that the next iteration reads beside the replicas and the centre."""
         waits = self.point.sends == "steps" and not self._one_pass and not self._fresh
-        numbers = {"turn": self._turn, **self._reductions.numbers()}
-        if self.meter is not None:
-            numbers["apart"] = self._apart
+        gain, averages = self._reductions.meter.state()
+        numbers = RuleNumbers(self._turn, gain, averages, self._apart, self._reductions.rate, self._reductions.norm)
         return RuleState(self._shared(), self._out.unsent() if waits else {}, numbers)
 
     def load(self, centre: Array, state: RuleState) -> None:
         """Restores the centre and the return value of `state`; `begin(..., keep=True)` comes first."""
-        numbers = asdict(RuleNumbers()) | dict(state.numbers)
+        numbers = state.numbers
         self._stale = False
         self._flat.put(self.centre, centre)
         for name, array in self._shared().items():
             self._flat.put(array, state.shared[name])
-        self._turn, self._apart = numbers["turn"], numbers["apart"]
-        self._reductions.load(numbers)
+        self._turn, self._apart = numbers.turn, numbers.apart
+        self._reductions.load(numbers.gain, numbers.averages, numbers.rate, numbers.norm)
         self._fresh = "pending" not in state.own
         if not self._fresh:
             self._out.load(state.own)

@@ -4,8 +4,7 @@ The gain follows arXiv:2007.05105, section 3.2.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -190,13 +189,7 @@ class Reductions:
         meter = self.meter
         return {"extra": meter.common, "whole": meter.whole, "gain": meter.gain, "norm": self.norm, "rate": rate}
 
-    def numbers(self) -> dict[str, Any]:
-        """To be loaded again."""
-        gain, averages = self.meter.state()
-        gains = {"rate": self.rate, "gain": gain, "averages": asdict(averages)} if self.gains else {}
-        return gains | ({"norm": self.norm} if self._norms else {})
-
-    def load(self, numbers: Mapping[str, Any]) -> None:
-        self.rate, self.norm = numbers["rate"], numbers["norm"]
-        if self.gains:
-            self._load(self.k, numbers["gain"], Averages(**numbers["averages"]))
+    def load(self, gain: float, averages: Averages, rate: float, norm: float) -> None:
+        """After a resume: the meter's state, and the other numbers."""
+        self.rate, self.norm = rate, norm
+        self._load(self.k, gain, averages)

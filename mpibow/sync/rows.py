@@ -13,7 +13,6 @@ class Rows(Protocol):
     @property
     def weights(self) -> Array:
         """(count, size)"""
-        ...
 
     @property
     def trained(self) -> StepArrays:
@@ -21,7 +20,6 @@ class Rows(Protocol):
 
         Under a rule whose replicas are `alike`, weights and states may be (1, size): all learners share that row.
         """
-        ...
 
     @property
     def shares(self) -> Array | None:
@@ -29,20 +27,15 @@ class Rows(Protocol):
 
         Under a rule whose replicas are `alike`, gradients come multiplied by them.
         """
-        ...
 
     def forget(self) -> None:
         """Resets the local step's states to those of a start."""
-        ...
 
     def level(self) -> None:
         """Copies the first row's states to every row."""
-        ...
 
     def reseed(self, i: int, centre: Array, only: Sequence[tuple[int, int]] = ()) -> None:
         """Row i starts again from the centre (size,): with `only`, in these elements [start, stop)."""
-        ...
 
     def leave_out(self, i: int, only: Sequence[tuple[int, int]] = ()) -> None:
         """Row i has learnt nothing this iteration: with `only`, in these elements."""
-        ...

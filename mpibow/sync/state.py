@@ -1,8 +1,8 @@
 """The state of a rule, as a checkpoint has it: its arrays and numbers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -52,24 +52,24 @@ UNSENT: Mapping[str, Stored] = {  # of Outbox.unsent
 
 @dataclass(frozen=True)
 class RuleNumbers:
-    """The numbers of a rule in a checkpoint. Older ones lack some of them.
+    """The numbers of a rule, which JSON carries exactly.
 
     `turn`: iterations since averaging restarted; `apart`: a learner was reset since the centre was the replicas' mean;
     `rate`: the learning rate at the last exchange; `norm`: |total| / k then.
     """
 
-    turn: Natural = 0
-    gain: Annotated[float, AtLeast(1)] = 1.0
-    averages: Averages = field(default_factory=Averages)
-    apart: bool = False
-    rate: float = 0.0
-    norm: float = 0.0
+    turn: Natural
+    gain: Annotated[float, AtLeast(1)]
+    averages: Averages
+    apart: bool
+    rate: float
+    norm: float
 
 
 @dataclass(frozen=True)
 class RuleState:
-    """Arrays that all ranks share, this rank's own, by name; numbers that JSON carries exactly."""
+    """Arrays that all ranks share, this rank's own, by name; and numbers."""
 
     shared: Mapping[str, Array]
     own: Mapping[str, Array]
-    numbers: Mapping[str, Any]
+    numbers: RuleNumbers

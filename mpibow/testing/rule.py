@@ -1,6 +1,5 @@
 """The check of a rule: the same numbers on any ranks, the same bits with any number of threads, all state saved."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -148,7 +147,7 @@ def _resumes(settings: RuleSettings, cut: int, iterations: int) -> None:
         state = old.state()
         rows.weights[...], rows.states["momenta"][...] = source.weights, source.states["momenta"]
         shared, own = ({key: value.copy() for key, value in part.items()} for part in (state.shared, state.own))
-        new.load(old.centre.copy(), RuleState(shared, own, json.loads(json.dumps(dict(state.numbers)))))
+        new.load(old.centre.copy(), RuleState(shared, own, state.numbers))
     for t in range(cut, iterations + 3):
         for ranks in (whole, resumed):
             ranks.iterate(t)

@@ -6,6 +6,7 @@ import resource
 import psutil
 import pytest
 
+from mpibow.comm import cgroups
 from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning
 from mpibow.comm.cgroups import cpu_quota, machine_cores, memory_left
 from mpibow.job import memory
@@ -16,62 +17,72 @@ def test_this_process_has_cores():
 
 
 @pytest.fixture
-def groups(tmp_path):
+def groups(tmp_path, monkeypatch):
     """A made-up /sys/fs/cgroup and /proc/self/cgroup: call it with the latter's text and files of the former."""
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path / "sys")
+    monkeypatch.setattr(cgroups, "GROUPS", tmp_path / "cgroup")
 
-    def make(text: str, **files: str):
+    def make(text: str, **files: str) -> None:
         (tmp_path / "cgroup").write_text(text)
         for name, content in files.items():
             path = tmp_path / "sys" / name.replace("__", "/").replace("_DOT_", ".")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
-        return tmp_path / "sys", tmp_path / "cgroup"
 
     return make
 
 
 def test_no_quota(groups):
-    assert cpu_quota(*groups("0::/\n", cpu_DOT_max="max 100000\n")) is None
-    assert cpu_quota(*groups("")) is None
+    groups("0::/\n", cpu_DOT_max="max 100000\n")
+    assert cpu_quota() is None
+    groups("")
+    assert cpu_quota() is None
 
 
 def test_version_2_takes_the_lowest_on_the_way_up(groups):
-    where = groups("0::/job/step\n", job__cpu_DOT_max="250000 100000\n", job__step__cpu_DOT_max="400000 100000\n")
-    assert cpu_quota(*where) == 2.5
+    groups("0::/job/step\n", job__cpu_DOT_max="250000 100000\n", job__step__cpu_DOT_max="400000 100000\n")
+    assert cpu_quota() == 2.5
 
 
 def test_version_2_in_a_container_that_is_its_own_root(groups):
-    assert cpu_quota(*groups("0::/docker/123\n", cpu_DOT_max="150000 50000\n")) == 3.0
+    groups("0::/docker/123\n", cpu_DOT_max="150000 50000\n")
+    assert cpu_quota() == 3.0
 
 
 def test_version_1(groups):
     files = {"cpu,cpuacct__pod__cpu_DOT_cfs_quota_us": "50000\n", "cpu,cpuacct__pod__cpu_DOT_cfs_period_us": "100000\n"}
-    assert cpu_quota(*groups("4:memory:/pod\n3:cpu,cpuacct:/pod\n", **files)) == 0.5
+    groups("4:memory:/pod\n3:cpu,cpuacct:/pod\n", **files)
+    assert cpu_quota() == 0.5
     files = {"cpu,cpuacct__pod__cpu_DOT_cfs_quota_us": "-1\n"}
-    assert cpu_quota(*groups("3:cpu,cpuacct:/pod\n", **files)) is None
+    groups("3:cpu,cpuacct:/pod\n", **files)
+    assert cpu_quota() is None
 
 
 def test_memory_without_a_limit(groups):
-    assert memory_left(*groups("0::/\n", memory_DOT_max="max\n", memory_DOT_current="5\n")) is None
-    assert memory_left(*groups("")) is None
+    groups("0::/\n", memory_DOT_max="max\n", memory_DOT_current="5\n")
+    assert memory_left() is None
+    groups("")
+    assert memory_left() is None
 
 
 def test_version_2_leaves_the_least_memory_on_the_way_up(groups):
-    where = groups(
+    groups(
         "0::/job/step\n", job__memory_DOT_max="1000\n", job__memory_DOT_current="900\n",
         job__memory_DOT_stat="anon 250\nactive_file 400\ninactive_file 200\nshmem 50\n",
         job__step__memory_DOT_max="900\n", job__step__memory_DOT_current="100\n",
     )  # fmt: skip
-    assert memory_left(*where) == 1000 - (900 - 400 - 200)
+    assert memory_left() == 1000 - (900 - 400 - 200)
 
 
 def test_version_1_leaves_memory(groups):
     files = {"memory__pod__memory_DOT_limit_in_bytes": "1000\n", "memory__pod__memory_DOT_usage_in_bytes": "700\n"}
     stat = "cache 9\nactive_file 9\ntotal_active_file 30\ntotal_inactive_file 70\n"
     where = "4:memory:/pod\n3:cpu,cpuacct:/pod\n"
-    assert memory_left(*groups(where, **files, memory__pod__memory_DOT_stat=stat)) == 400
+    groups(where, **files, memory__pod__memory_DOT_stat=stat)
+    assert memory_left() == 400
     files["memory__pod__memory_DOT_usage_in_bytes"] = "1200\n"
-    assert memory_left(*groups(where, **files)) == 0
+    groups(where, **files)
+    assert memory_left() == 0
 
 
 def test_a_rank_has_its_share_of_what_the_group_leaves(monkeypatch):

@@ -13,7 +13,8 @@ from mpibow.config import load_mapping
 from mpibow.formulas.functions import where
 from mpibow.sync.engine import Engine
 from mpibow.sync.family import PRESETS, Family, Independent
-from mpibow.sync.state import RuleState
+from mpibow.sync.gain import Averages
+from mpibow.sync.state import RuleNumbers, RuleState
 from mpibow.testing import check_rule
 from tests.refusals import refuses
 from tests.run import tiny
@@ -64,7 +65,7 @@ def test_averaging_weights_is_local_sgd(tmp_path):
 
 
 def forgetful(engine: Engine) -> RuleState:
-    return RuleState({}, {}, {"turn": 0})
+    return RuleState({}, {}, RuleNumbers(0, 1.0, Averages(), False, 0.0, 0.0))
 
 
 def test_a_rule_that_forgets_its_state_is_caught(monkeypatch):

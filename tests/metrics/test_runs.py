@@ -105,15 +105,23 @@ def test_each_of_several_outputs_has_its_own(here: Path):
     both = mb.Metric("both", lambda output, target: len(output) + len(target), lambda sums: sums)
     found = mb.fit(
         two, ({"features": x}, targets), ({"features": x}, targets),
-        loss={"price": mb.mse_loss, "kind": "cross_entropy"}, metrics={"price": ["mae", BIAS], "kind": ["accuracy"]},
+        loss={"price": mb.mse_loss, "kind": "cross_entropy"},
+        metrics={"price": ["mae", BIAS], "kind": ["accuracy", {"name": "top_k", "k": 1}, "confusion"]},
         **SETTINGS,
     )  # fmt: skip
-    assert list(found.summary.test_metrics) == ["price.mae", "kind.accuracy", "price.bias"]
+    assert list(found.summary.test_metrics) == [
+        "price.mae", "kind.accuracy", "kind.top_k", "kind.confusion", "price.bias",
+    ]  # fmt: skip
+    assert found.summary.test_metrics["kind.top_k"] == found.summary.test_metrics["kind.accuracy"]
     outputs = found.predict({"features": x})
     right = (outputs["kind"].argmax(axis=1) == targets["kind"]).mean()
     assert found.summary.test_metrics["kind.accuracy"] == pytest.approx(right)
     with refuses("metrics[0]: the net gives price, kind; name one of them, as {name: mae, output: price}"):
         mb.fit(two, ({"features": x}, targets), loss={"price": mb.mse_loss}, metrics=["mae"], **SETTINGS)
+    with refuses("metrics: kind.mae: output (4, 2), target (4,): must have one shape; mb.reshape the output"):
+        mb.fit(
+            two, ({"features": x}, targets), loss={"kind": "cross_entropy"}, metrics={"kind": ["mae"]}, **SETTINGS,
+        )  # fmt: skip
     whole = mb.fit(
         two, ({"features": x}, targets), ({"features": x}, targets), loss={"price": mb.mse_loss}, metrics=[both],
         evaluate={"batch_size": 90}, **SETTINGS,

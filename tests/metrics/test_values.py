@@ -100,6 +100,7 @@ def test_the_first_of_equal_classes_is_the_likelier():
         (AccuracyMetric(), (4, 3, 3), (4, 3),
          "output (4, 3, 3), target (4, 3): the classes may be axis 1 or 2; give the option axis"),
         (TopK(k=4), (4, 3), (4,), "k must be at most the 3 classes, got 4"),
+        (F1(average="binary"), (4, 2), (4, 2), "f1: average binary is of one label, got 2; give macro or micro"),
     ],
 )  # fmt: skip
 def test_shapes_that_do_not_fit(metric, output, target, said):

@@ -147,6 +147,22 @@ def written_and_read(make: Callable[[int], Graph], inputs: Mapping[str, Array]) 
     close(again if len(wanted) > 1 else {next(iter(wanted)): again["output"]}, wanted)
 
 
+def test_a_logarithm_of_nearly_1_keeps_its_digits():
+    def make(batch: int) -> Graph:
+        graph = Graph()
+        x = graph.input("x", (batch, 5))
+        graph.output("y", mb.log(mb.softplus(x)))
+        graph.output("z", mb.log1p(mb.exp(x)))
+        return graph
+
+    x = np.array([[-30, -20, -1e-9, 1, 20]], np.float32)
+    model = model_of(make, {})
+    found = run(model.SerializeToString(), {"x": x})
+    soft = np.log1p(np.exp(np.float64(x)))
+    np.testing.assert_allclose(found["y"], np.log(soft), rtol=1e-5)
+    np.testing.assert_allclose(found["z"], soft, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("name", "shape", "options"), FAMILIES, ids=str)
 def test_the_zoo(name, shape, options):
     def make(batch: int) -> Graph:

@@ -119,6 +119,8 @@ def test_early_stopping_is_that_of_the_settings(here: Path):
         assert 0 <= found.summary.iterations - same.summary.iterations <= 2  # the ranks talk after the next iteration
     with pytest.raises(ConfigError, match="metric: of EarlyStopping must be one of loss, accuracy, got 'f1'"):
         fit(mb.EarlyStopping("f1"), **bad)
+    with refuses("callbacks: EarlyStopping needs validation or test data; give validation=0.1"):
+        mb.fit(net, tiny.images(60), callbacks=[stopping], **SETTINGS)
 
 
 @needs_mpi

@@ -39,11 +39,11 @@ def evaluate(
     data, rows = ArrayData(*tiny.images(count), classes=3), list[tuple[Array, Array, Array]]()
 
     def body(comm: Communicator) -> Evaluation:
-        plan, scheduler = built(batch, net)[0], Scheduler()
+        (plan, build), scheduler = built(batch, net), Scheduler()
         centre = initial_weights(plan.layout, 3, "float64")
         before = centre.copy()
         try:
-            evaluator = Evaluator(plan, None, HOST.bind_evaluation)
+            evaluator = Evaluator(plan, build, None, HOST.bind_evaluation)
             found = evaluator(
                 data,
                 centre,
@@ -116,8 +116,8 @@ def test_the_running_statistics_are_taken():
 
 
 def test_it_can_be_repeated():
-    plan, scheduler = built(6)[0], Scheduler()
-    evaluator, data = Evaluator(plan, None, HOST.bind_evaluation), ArrayData(*tiny.images(20), classes=3)
+    (plan, build), scheduler = built(6), Scheduler()
+    evaluator, data = Evaluator(plan, build, None, HOST.bind_evaluation), ArrayData(*tiny.images(20), classes=3)
     call = lambda function: function(Single())  # noqa: E731
     centres = [initial_weights(plan.layout, seed, "float64") for seed in (1, 2, 1)]
     first, second, third = (

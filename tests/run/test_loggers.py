@@ -27,7 +27,8 @@ WHERE = {"iteration": 5, "position": 60, "epoch": 1.0}
     [
         ("train", {"loss": 0.5, "accuracy": None, "rate": 0.1, "learners": (2, 1), "losses": [1.0], "elapsed": 3.0},
          {"training/loss": 0.5, "training/rate": 0.1, "training/learners": 3.0}),
-        ("train", {"loss": float("nan"), "gain": 1.5}, {"training/gain": 1.5}),
+        ("train", {"loss": float("nan"), "gain": 1.5, "learners": (2,)},
+         {"training/gain": 1.5, "training/learners": 2.0}),
         ("evaluate", {"data": "test", "loss": 1.0, "accuracy": 0.5, "metrics": {"mae": 2.0, "confusion": [[1]]}},
          {"test/loss": 1.0, "test/accuracy": 0.5, "test/mae": 2.0}),
         ("evaluate", {"data": "test", "loss": 1.0, "checkpoint": "x"}, {"best/test/loss": 1.0}),
@@ -56,7 +57,7 @@ def test_one_that_fails_is_left_out_and_the_run_goes_on(tmp_path):
     failing, notes = Failing(), list[str]()
     told = Loggers(["failing"], tmp_path, {}, 0, notes.append, {"failing": lambda *_: failing})
     for _ in range(3):
-        told.add("train", **WHERE, loss=1.0)
+        told.add("train", **WHERE, loss=1.0, learners=(2,))
     told.close()
     assert failing.calls == 1
     assert notes == ["warning: log.to: failing failed and gets nothing more, metrics.jsonl has all: OSError: no space"]

@@ -16,8 +16,8 @@ def event(kind: str, position: float, **fields) -> dict:
     return {"event": kind, "time": 1000.0, "position": position, "epoch": position / 100, **fields}
 
 
-def run_of(*events: dict, **summary: float) -> RunLog:
-    return RunLog("run", tuple(events), tuple(clock(events, summary)))
+def run_of(*events: dict) -> RunLog:
+    return RunLog("run", tuple(events), tuple(clock(events)))
 
 
 def points(run: RunLog, panel: str, axis: str = "samples", smooth: int = 1) -> dict[str, list[tuple[float, float]]]:
@@ -27,12 +27,12 @@ def points(run: RunLog, panel: str, axis: str = "samples", smooth: int = 1) -> d
 RUN = run_of(
     event("start", 0, learners=[2, 1]),
     event("train", 30, loss=None, accuracy=None, elapsed=3.0, learners=[2, 1]),
-    event("evaluate", 30, loss=1.25, accuracy=0.5, top_k_accuracy=0.9, elapsed=3.0, seconds=77.0),
+    event("evaluate", 30, data="test", loss=1.25, accuracy=0.5, top_k_accuracy=0.9, elapsed=3.0, seconds=77.0),
     event("train", 60, loss=0.75, accuracy=0.25, elapsed=5.0, learners=[2, 1]),
     event("checkpoint", 60, seconds=88.0),
     event("learners", 60, learners=[2, 2], reason="faster"),
     event("train", 100, loss=float("nan"), accuracy=0.5, elapsed=9.0, learners=[2, 2]),
-    event("evaluate", 120, loss=0.25, accuracy=0.75, top_k_accuracy=1.0, elapsed=11.0, seconds=66.0),
+    event("evaluate", 120, data="test", loss=0.25, accuracy=0.75, top_k_accuracy=1.0, elapsed=11.0, seconds=66.0),
     event("end", 120),
 )
 
@@ -110,19 +110,18 @@ def test_what_is_hidden():
         event("train", 10, sync_hidden=None), event("train", 20, sync_hidden=0.25), event("train", 30, sync_hidden=1.0)
     )
     assert points(run, "hidden") == {"hidden": [(20, 0.25), (30, 1.0)]}
-    assert points(RUN, "hidden") == {}  # an older run
+    assert points(RUN, "hidden") == {}  # of one rank
 
 
 def test_the_seconds_of_events_that_have_none_lie_between_those_that_are_known():
     run = run_of(
         event("start", 0),
         event("train", 40, elapsed=4.0, loss=1.0),
-        event("evaluate", 60, loss=2.0),
+        event("evaluate", 60, data="test", loss=2.0),
         event("train", 80, elapsed=10.0, loss=1.0),
-        event("evaluate", 90, loss=1.5),
-        event("evaluate", 95, loss=1.0),
-        samples=90,
-        seconds=12.0,
+        event("evaluate", 90, data="test", loss=1.5),
+        event("end", 90, elapsed=12.0),
+        event("evaluate", 95, data="test", loss=1.0),
     )
     assert run.known == ((0, 0), (40, 4), (80, 10), (90, 12))
     assert points(run, "loss", "seconds")["test"] == [(7, 2.0), (12, 1.5)]  # when 95 were done nobody knows
@@ -130,16 +129,10 @@ def test_the_seconds_of_events_that_have_none_lie_between_those_that_are_known()
 
 
 def test_a_run_without_times_has_no_curve_over_time():
-    run = run_of(event("start", 0, learners=[1]), event("evaluate", 0, loss=2.0, accuracy=0.1))
+    run = run_of(event("start", 0, learners=[1]), event("evaluate", 0, data="test", loss=2.0, accuracy=0.1))
     assert run.known == ()
     assert points(run, "loss", "seconds") == {}
     assert points(run, "loss", "samples") == {"test": [(0, 2.0)]}
-
-
-def test_epochs_of_events_that_have_none():
-    told = {"event": "learners", "time": 0.0, "position": 60, "learners": [2]}
-    run = run_of(event("start", 0, learners=[1]), event("train", 50, learners=[1], elapsed=1.0), told)
-    assert points(run, "learners", "epochs") == {"the rank": [(0, 1), (0.5, 1), (0.6, 2)]}
 
 
 def test_seconds_between_what_is_known():
@@ -162,7 +155,7 @@ def test_what_a_resumed_run_did_again_counts_once():
 def test_smoothing_by_hand():
     assert smoothed([4.0, 2.0, 0.0, 10.0], 2) == [4.0, 3.0, 1.0, 5.0]
     assert smoothed([], 3) == []
-    run = run_of(*(event("train", i, loss=float(i)) for i in range(4)), event("evaluate", 4, loss=9.0))
+    run = run_of(*(event("train", i, loss=float(i)) for i in range(4)), event("evaluate", 4, data="test", loss=9.0))
     assert curves(run, "loss", "samples", 2) == [
         Curve("test", [4], [9.0]),
         Curve("training", [0, 1, 2, 3], [0.0, 0.5, 1.5, 2.5], [0.0, 1.0, 2.0, 3.0]),
@@ -184,7 +177,7 @@ def test_smoothed_values_lie_between_the_values(values, n):
     assert smoothed(values, 1) == values
 
 
-LINES = b'{"event": "start", "position": 0}\n{"event": "train", "position": 9, "loss": NaN}\n'
+LINES = b'{"event": "start", "position": 0, "epoch": 0}\n{"event": "train", "position": 9, "epoch": 0, "loss": NaN}\n'
 
 
 def test_learners_of_many_ranks():
@@ -204,12 +197,13 @@ def test_a_line_that_is_still_being_written():
 @pytest.mark.parametrize(
     "line",
     [
-        *(b"", b"{", b"\x00\x00", b"[1]", b"7", b'{"event": "train"}', b'{"position": 1}'),
-        b'{"event": "train", "position": "x"}',
-        b'{"event": "train", "position": null}',
-        b'{"event": "train", "position": 1, "learners": 3}',
-        b'{"event": "train", "position": 1, "learners": ["2"]}',
-        b'{"event": "train", "position": 1, "loss": "nan"}',
+        *(b"", b"{", b"\x00\x00", b"[1]", b"7", b'{"event": "train"}', b'{"position": 1, "epoch": 0}'),
+        b'{"event": "train", "position": 1}',
+        b'{"event": "train", "position": "x", "epoch": 0}',
+        b'{"event": "train", "position": null, "epoch": 0}',
+        b'{"event": "train", "position": 1, "epoch": 0, "learners": 3}',
+        b'{"event": "train", "position": 1, "epoch": 0, "learners": ["2"]}',
+        b'{"event": "train", "position": 1, "epoch": 0, "loss": "nan"}',
     ],
 )
 def test_a_line_that_is_no_event(line):
@@ -222,14 +216,6 @@ def test_no_run(tmp_path):
         read_run(tmp_path / "gone")
     with refuses(f"{tmp_path}: is not a run directory: it has no metrics.jsonl"):
         read_run(tmp_path)
-
-
-@pytest.mark.parametrize("summary", [None, "", "{", "[]", '{"samples": 3}'])
-def test_a_summary_that_is_not_there_or_not_whole(tmp_path, summary):
-    (tmp_path / "metrics.jsonl").write_bytes(LINES)
-    if summary is not None:
-        (tmp_path / "summary.json").write_text(summary)
-    assert read_run(tmp_path).known == ()
 
 
 def test_a_real_run_has_curves_in_every_panel(tmp_path):

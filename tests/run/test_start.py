@@ -94,8 +94,8 @@ def test_every_checkpoint_says_what_lasts(trained: tuple[Source, dict]):
     assert source.header is not None
     work = tiny.job(source.folder.parent, **SETTINGS)
     said = lasting(work, work.training_plan(), first_timeline(work.config, 1))
-    of_the_data = {"train_samples", "validation_fraction", "sample_weight", "order", "contents", "input"}
-    assert set(said) == {"seed", "precision", "layout", "started", "rule_settings", "config", "needs", *of_the_data}
+    of_the_data = {"train_samples", "validation_fraction", "sample_weight", "contents", "input"}
+    assert set(said) == {"seed", "precision", "layout", "started", "rule_settings", "config", *of_the_data}
     assert json.loads(json.dumps({key: getattr(source.header, key) for key in said})) == json.loads(json.dumps(said))
 
 

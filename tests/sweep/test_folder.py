@@ -37,6 +37,8 @@ def test_other_settings_are_refused(kept: SweepFolder, stage):
         kept.save("a", CellResult({}, plain(config()), None))
     kept.prepare("a", config())
     kept.check("a", config(checkpoint={"every": None}, log={"every": 7}, name="b"))  # which change no number
+    with pytest.raises(ConfigError, match="has another metrics than now"):  # which may decide when a run stops
+        kept.check("a", config(metrics=["f1"]))
     kept.check("b", config(seed=2))
     with pytest.raises(ConfigError) as caught:
         kept.check("a", config(seed=2, stop={"epochs": 3}))

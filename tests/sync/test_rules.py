@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from itertools import product
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpibow.config.strict import build
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Kernels
@@ -28,7 +29,7 @@ from mpibow.sync.engine import Engine, gain_of
 from mpibow.sync.family import Family, Outer
 from mpibow.sync.gain import Averages, carried, noise_gain
 from mpibow.sync.outbox import TAIL
-from mpibow.sync.state import RuleState
+from mpibow.sync.state import RuleNumbers, RuleState
 from tests.refusals import refuses
 from tests.stepping import ball_step, sgd
 from tests.sync import oracle
@@ -97,7 +98,7 @@ class Cluster:
         rule = self.rules[0]
         if len(self.rules) > 1:
             return False
-        return rule.alike or (self.settings.of(self.k).in_one_pass and not rule.state().numbers.get("apart"))
+        return rule.alike or (self.settings.of(self.k).in_one_pass and not rule.state().numbers.apart)
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
         """One iteration with gradients (k, size), up to where the centre may be read; whether it sent anything."""
@@ -180,7 +181,7 @@ ALL = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys()
 
 
 def known_to(rule: Engine) -> Averages:
-    return Averages(**rule.state().numbers.get("averages", {}))
+    return rule.state().numbers.averages
 
 
 def mean_of(rule: Engine) -> Array:
@@ -241,7 +242,7 @@ def compare(
             assert gain_of(one) == pytest.approx(rule.used(pure.state.gain), rel=1e-10)
             np.testing.assert_array_equal(one.centre, cluster.rules[0].centre)
             lags = rule.replicas == "lagging"
-            assert one.overlaps == (cluster.alone or lags or not rule.sends_at(one.state().numbers["turn"]))
+            assert one.overlaps == (cluster.alone or lags or not rule.sends_at(one.state().numbers.turn))
     assert rates or rule.gain != "measured" or pure.state.gain > 1.01, "the estimate was at work"
 
 
@@ -372,7 +373,7 @@ def saved(rule: Engine) -> RuleState:
     """The rule's state as a checkpoint would carry it: copies, and numbers through JSON."""
     state = rule.state()
     common, own = ({key: array.copy() for key, array in part.items()} for part in (state.shared, state.own))
-    return RuleState(common, own, json.loads(json.dumps(state.numbers)))
+    return RuleState(common, own, build(RuleNumbers, json.loads(json.dumps(asdict(state.numbers)))))
 
 
 @pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
@@ -432,7 +433,7 @@ def test_another_number_of_learners_restarts(settings: Family):
         assert gain_of(rule) == settings.of(5).used(noise_gain(known, 5))
         assert rule.state().shared.keys() == arrays
         assert rule.state().own == {}
-        assert rule.state().numbers["turn"] == 0
+        assert rule.state().numbers.turn == 0
     np.testing.assert_array_equal(cluster.momenta[[0, 3, 4]], momenta)
     assert not cluster.momenta[1:3].any()
     fresh = Cluster(settings, (3, 2), centre)

@@ -156,6 +156,95 @@ def test_rows_of_the_batch_are_saved(tmp_path):
     np.testing.assert_allclose(loaded, wanted, rtol=0, atol=1e-5)
 
 
+class Own(nn.Module):
+    """Gives its own loss, `of` outputs (n, 4, 5), numbers and labels (n, 5)."""
+
+    def __init__(self, of) -> None:
+        super().__init__()
+        self.body, self.of = nn.Linear(8, 20), of
+
+    def forward(self, x, y, labels) -> dict[str, Any]:
+        made = self.body(x).view(-1, 4, 5)
+        return {"made": made, "loss": self.of(made, y, labels, self.body.weight)}
+
+
+LOSSES = {
+    "squares": lambda made, y, labels, w: F.mse_loss(made, y),
+    "with a penalty": lambda made, y, labels, w: F.mse_loss(made, y) * 0.5 + w.square().sum(),
+    "root": lambda made, y, labels, w: F.mse_loss(made, y).sqrt(),
+    "pairs": lambda made, y, labels, w: F.cross_entropy(made[:, 0] @ y[:, 0].T, torch.arange(made.shape[0])),
+    "a number times": lambda made, y, labels, w: F.cross_entropy(made, labels) / 3,
+    "with another": lambda made, y, labels, w: F.cross_entropy(made, labels) + F.mse_loss(made, y),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_its_loss_in_evaluation_is_pytorchs(loss, tmp_path):
+    """Of all samples, also where the last batch is not full, and where few labels count, and of some samples none."""
+    torch.manual_seed(0)
+    x, y, labels = torch.randn(7, 8), torch.randn(7, 4, 5), torch.randint(4, (7, 5))
+    labels[torch.rand(7, 5) < 0.7], labels[2] = -100, -100
+    module = Own(LOSSES[loss])
+    net = mb.from_torch(module, {"x": x[:4], "y": y[:4], "labels": labels[:4]})
+    data = {"x": x.numpy(), "y": y.numpy(), "labels": labels.numpy().astype(np.int32)}
+    still = {"batch_size": 4, "learners": 1, "stop": {"epochs": 1}, "update": {"lr": 1e-12}, "out": str(tmp_path)}
+    fitted = mb.fit(net, data, test=data, evaluate={"batch_size": 4}, **still)
+    with torch.no_grad():
+        parts = [module(x[a:b], y[a:b], labels[a:b])["loss"].item() for a, b in ((0, 4), (4, 7))]
+    counts = (4, 3) if loss != "a number times" else [(labels[a:b] != -100).sum().item() for a, b in ((0, 4), (4, 7))]
+    assert fitted.summary.test_loss == pytest.approx(np.average(parts, weights=counts), rel=1e-5)
+
+
+MIXING = {
+    "norm": lambda: nn.BatchNorm1d(8, track_running_stats=False),
+    "centred": lambda: Rest(lambda x: x - x.mean(0)),
+    "turned": lambda: Rest(lambda x: x.flip(0)),
+    "shares": lambda: Rest(lambda x: x.softmax(0)),
+}
+
+
+class Rest(nn.Module):
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize("kind", MIXING)
+def test_samples_that_mix_are_computed_by_themselves(kind, tmp_path):
+    """Batches that are not full have no others beside them, in predict and in evaluation."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 8), MIXING[kind]()).eval()
+    x, y = torch.randn(7, 8), torch.randn(7, 8)
+    still = {"batch_size": 4, "learners": 1, "stop": {"epochs": 1}, "update": {"lr": 1e-12}, "out": str(tmp_path)}
+    data = (x.numpy(), y.numpy())
+    net = mb.from_torch(module, (x[:4],))
+    fitted = mb.fit(net, data, data, loss="mse_loss", evaluate={"batch_size": 4}, **still)
+    with torch.no_grad():
+        wanted = torch.cat([module(x[:4]), module(x[4:])])
+        np.testing.assert_allclose(fitted.predict(data[0], batch_size=4), wanted, rtol=0, atol=1e-5)
+        for count in (2, 3, 5):
+            np.testing.assert_allclose(fitted.predict(data[0][:count]), module(x[:count]), rtol=0, atol=1e-5)
+    assert fitted.summary.test_loss == pytest.approx(F.mse_loss(wanted, y).item(), rel=1e-5)
+
+
+def test_logsumexp_of_a_row_that_is_hidden(tmp_path):
+    module = nn.Sequential(nn.Linear(8, 8), Rest(lambda x: x.masked_fill(x > 5, -torch.inf).logsumexp(1)))
+    net, x = mb.from_torch(module, (torch.randn(4, 8),)), np.zeros((4, 8), np.float32)
+    data, still = (x, x[:, 0]), {"stop": {"iterations": 1}, "update": {"lr": 1e-12}, "out": str(tmp_path)}
+    fitted = mb.fit(net, data, loss="mse_loss", learners=1, batch_size=4, **still)
+    fitted.weights["0.bias"][:] = 9
+    assert fitted.predict(x).tolist() == [-np.inf] * 4
+
+
+def test_a_norm_in_two_places_is_refused():
+    norm = nn.BatchNorm1d(8)
+    with pytest.raises(ConfigError, match="its batch norm is used twice; give each place its own"):
+        mb.from_torch(nn.Sequential(nn.Linear(8, 8), norm, nn.ReLU(), norm), (torch.randn(4, 8),))
+
+
 class Bent(nn.Module):
     def __init__(self) -> None:
         super().__init__()

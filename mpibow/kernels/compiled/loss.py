@@ -162,7 +162,11 @@ def label_count(x: Indices, y: Floats, each: int, ignore: int, weight: Floats = 
 
 
 def mean_forward(call: Call) -> Run:
-    return (batch_mean if "factor" in call.saved else each_mean).on(call)
+    return (batch_mean if call.op.whole or "factor" in call.saved else each_mean).on(call)
+
+
+def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
+    return Buffers(saved={"factor": ((1,), FLOAT)}) if op.whole or shapes.training else Buffers()
 
 
 def count_forward(call: Call) -> Run:
@@ -176,7 +180,7 @@ KERNELS = {
     CountedMean: Kernel(
         mean_forward,
         batch_mean_back.half(),
-        lambda op, shapes: Buffers(saved={"factor": ((1,), FLOAT)}) if shapes.training else Buffers(),
+        mean_buffers,
     ),
     LabelCount: Kernel(count_forward),
     SoftCrossEntropy: Kernel(soft_cross_entropy.half(_classes), SCALE_ROWS, cross_entropy_buffers),
