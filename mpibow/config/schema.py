@@ -28,6 +28,7 @@ from mpibow.tune.tuner import Tuner
 from .course import Checkpoint, Stop
 from .listing import listing
 from .overrides import override
+from .renamed import renamed
 from .strict import Rest, build, check_named, hints_of, plain
 from .words import show
 
@@ -268,7 +269,7 @@ def load_mapping(
             check_named(key, type(value), [*scalars], scalars, hints_of(type(value)))
     problems = list[str]()
     named = {key: value for key, value in mapping.items() if key not in own}
-    settings = override(Config, named, overrides)
+    settings = renamed(override(Config, named, overrides), lines=problems)
     if isinstance(settings.get("loss"), str):
         settings["loss"] = {"name": settings["loss"]}
     for key, given, example in (

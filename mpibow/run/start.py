@@ -11,6 +11,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
 from mpibow.config import Config, yaml_text
+from mpibow.config.renamed import renamed
 from mpibow.config.strict import build, plain
 from mpibow.data.sample_weights import checksum
 from mpibow.data.timeline import Timeline
@@ -145,7 +146,7 @@ def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], s
         path, header = open_checkpoint(start, notes.append)
         saving.clear(path.parent)
         notes.append(f"continuing {path} at iteration {header.iteration}")
-        folder, then = path.parent.parent, yaml_text.parse(header.config, str(path))
+        folder, then = path.parent.parent, renamed(yaml_text.parse(header.config, str(path)))
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # which has a note of its own
         if other:
             notes.append(f"settings that differ from before: {', '.join(other)}")

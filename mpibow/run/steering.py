@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mpibow.config import Config, load_mapping, yaml_text
 from mpibow.config.course import Stop
+from mpibow.config.renamed import renamed
 from mpibow.data.timeline import Timeline
 from mpibow.errors import ConfigError
 from mpibow.metrics.metric import OWN
@@ -49,7 +50,7 @@ def rate_of(config: Config, where: Where, steering: Steering) -> float:
 
 def jump(text: str, config: Config, where: Where, ledger: Ledger) -> str:
     """The log's line where a resumed run has another rate than the run before, whose config is `text`; '' for none."""
-    stored = yaml_text.parse(text, "config")
+    stored = renamed(yaml_text.parse(text, "config"))
     try:
         parts = {key: stored[key] for key in ("update", "stop") if stored.get(key)}
         before = load_mapping(parts, model_given=True, data_given=True)

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from mpibow.config import Config, load_mapping
+from mpibow.config.renamed import renamed
 from mpibow.config.strict import build
 from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
@@ -77,7 +78,7 @@ class Stored:
             given = parse(self.config, "YAML")
             if not isinstance(given, Mapping):
                 raise ConfigError(f"must be a mapping of settings as YAML, got {show(self.config)}")
-            chosen = {key: value for key, value in given.items() if key in names and value is not None}
+            chosen = {key: value for key, value in renamed(given).items() if key in names and value is not None}
             return load_mapping(chosen, model_given="model" not in chosen, data_given="data" not in chosen)
         except ConfigError as error:
             raise CheckpointError(f"{self.path}: config: {error}") from None

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from mpibow.config import Config, yaml_text
+from mpibow.config.renamed import renamed
 from mpibow.config.strict import plain
 from mpibow.data.timeline import Change, Timeline, fixed, following
 from mpibow.errors import ConfigError
@@ -59,7 +60,7 @@ def replay_note(run: Path, job: Job) -> str:
     path, why = run / "config.yaml", list[str]()
     other = "config.yaml, which is missing"
     if path.exists():
-        other = ", ".join(differing(yaml_text.read(path), plain(job.config)))
+        other = ", ".join(differing(renamed(yaml_text.read(path)), plain(job.config)))
     if other:
         why.append(f"different {other}")
     if on_the_way := ", ".join(resumed_with(run)):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpibow.config import Config
+from mpibow.config.renamed import renamed
 from mpibow.config.strict import build, plain
 from mpibow.config.yaml_text import read
 from mpibow.errors import ConfigError, OutputError, RecordError
@@ -128,6 +129,7 @@ class SweepFolder:
 
 def different(then: Mapping[str, object], config: Config) -> list[str]:
     """The settings outside FREE that differ; a setting that `then` lacks had its default."""
+    then = renamed(then)
     try:
         was = plain(build(Config, then))
     except ConfigError:  # of another version
