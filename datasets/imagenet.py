@@ -33,6 +33,7 @@ def convert(
     *,
     synset_list: Path | None = None,
     validation_labels: Path | None = None,
+    index: Path | None = None,
     limit: int | None = None,
     decode: bool = False,
     partial_sets: bool = False,
@@ -54,7 +55,7 @@ def convert(
             if place.form == "tfrecords":
                 if not partial_sets:
                     refuse_missing(place.paths)
-                parts[part], _, called = look_through(place.paths, EXAMPLES, each, "look through", called)
+                parts[part], _, called = look_through(place.paths, EXAMPLES, each, index, "look through", called)
         count = max((1 + int(entries.labels().max()) for entries in parts.values()), default=0)
         names = imagenet.class_names(called, names, count, source)
         for part, place in found.items():
@@ -107,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
         "--limit", type=positive, metavar="N", help="take only the first N images of every class, for a trial"
     )
     made.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
+    made.add_argument("--index", type=Path, metavar="DIR", help="folder of DALI's indices of the TFRecords, NAME.idx")
     made.add_argument(
         "--partial", dest="partial_sets", action="store_true", help="convert even if TFRecord files are missing"
     )

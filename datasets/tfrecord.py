@@ -34,6 +34,7 @@ def convert(
     pixels: Pixels | None = None,
     encode: str | None = None,
     decode: bool = False,
+    index: Path | None = None,
     test_fraction: float | None = None,
     seed: int = 1,
     classes: int | None = None,
@@ -50,7 +51,9 @@ def convert(
     if not partial_sets:
         refuse_missing([path for paths in files.values() for path in paths])
     with spreader(workers) as each:
-        found = {name: look_through(paths, wanted, each, f"{name}: look through", {}) for name, paths in files.items()}
+        found = {
+            name: look_through(paths, wanted, each, index, f"{name}: look through", {}) for name, paths in files.items()
+        }
         parts = {name: entries for name, (entries, _, _) in found.items()}
         kinds = {kind: where for _, kinds, _ in reversed(found.values()) for kind, where in kinds.items()}
         make, encoding = _maker(kinds, pixels, encode, decode)
@@ -190,6 +193,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--encode", choices=["jpeg", "png"], help="encode JPEG and PNG images as one kind")
     made.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
+    made.add_argument(
+        "--index", type=Path, metavar="DIR", help="folder of DALI's indices, NAME.idx: many workers read one file"
+    )
     made.add_argument(
         "--partial", dest="partial_sets", action="store_true", help="convert even if files of a set are missing"
     )

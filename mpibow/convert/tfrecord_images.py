@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from .conversion import Each, watched
 from .entries import Entries, Entry, ImageGroup
 from .recode import Recoded, kind_of
 from .tf_example import Feature
+from .tfrecord import FilePiece
 
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:\.\w+)?")
 
@@ -36,7 +37,7 @@ class FeatureNames:
 
 
 class Survey(NamedTuple):
-    """A file's images; the record that is the first of each kind of image; names of classes by label."""
+    """A piece's images; the record that is the first of each kind of image; names of classes by label."""
 
     group: ImageGroup
     kinds: dict[str, str]
@@ -79,38 +80,41 @@ class Pixels:
         return Recoded(array.reshape(h, w, c).transpose(2, 0, 1) if self.last else array.reshape(c, h, w))
 
 
-def survey(wanted: FeatureNames, file: Path) -> Survey:
-    """The places of the file's images, and their labels. Raises RecordError, naming the record, where one has none."""
+def survey(wanted: FeatureNames, piece: FilePiece) -> Survey:
+    """The places of the piece's images, and their labels. Raises RecordError, naming the record, where one has none."""
     places: list[tuple[int, int, int]] = []  # start, size, label
     kinds: dict[str, str] = {}
     names: dict[int, str] = {}
-    for number, (start, data) in enumerate(tfrecord.records(file)):
-        where = f"{file}: record {number}"
+    for number, (start, data) in enumerate(tfrecord.records(piece), piece.first):
+        where = f"{piece.path}: record {number}"
         try:
             kind, label, name = _look(wanted, data)
             if name and names.setdefault(label, name) != name:
                 raise RecordError(f"label {label + wanted.first_label} is {name!r}, before it was {names[label]!r}")
         except RecordError as error:
-            tfrecord.read(file, number, start, len(data))  # raises a better error where a checksum is wrong
+            tfrecord.read(piece.path, number, start, len(data))  # raises a better error where a checksum is wrong
             raise RecordError(f"{where}: {error}") from error
         kinds.setdefault(kind, where)
         places.append((start, len(data), label))
     starts, sizes, labels = np.array(places, np.int64).reshape(-1, 3).T
+    file = piece.path
+    numbers = range(piece.first, piece.first + len(places))
     group = ImageGroup(
-        str(file.parent), f"{file.name}: record ", str(file), range(len(places)), starts, sizes, labels.astype(np.int32)
+        str(file.parent), f"{file.name}: record ", str(file), numbers, starts, sizes, labels.astype(np.int32)
     )
     return Survey(group, kinds, names)
 
 
 def look_through(
-    files: Sequence[Path], wanted: FeatureNames, each: Each, title: str, before: Mapping[int, str]
+    files: Sequence[Path], wanted: FeatureNames, each: Each, index: Path | None, title: str, before: Mapping[int, str]
 ) -> tuple[Entries, dict[str, str], dict[int, str]]:
     """The images of all files, their kinds, and the names of classes, those of `before` among them.
 
-    Raises RecordError for no images, and for a class of two names.
+    The files' indices are in the folder `index`. Raises RecordError for no images, and for a class of two names.
     """
+    there = pieces(files, index)
     groups, kinds, names = list[ImageGroup](), dict[str, str](), dict(before)
-    for group, found, called in watched(each(partial(survey, wanted), files), len(files), title, " files"):
+    for group, found, called in watched(each(partial(survey, wanted), there), len(there), title, " files"):
         groups.append(group)
         kinds = found | kinds
         for label, name in called.items():
@@ -119,6 +123,18 @@ def look_through(
     if not sum(len(group.names) for group in groups):
         raise RecordError(f"{files[0]}: has no records")
     return Entries(groups), kinds, names
+
+
+def pieces(files: Iterable[Path], index: Path | None) -> list[FilePiece]:
+    """All pieces of the files, whose indices are in the folder `index`, NAME.idx or NAME."""
+    found = []
+    for file in files:
+        places = [index / f"{file.name}.idx", index / file.name] if index else []
+        place = next((place for place in places if place.is_file() and not place.samefile(file)), None)
+        if index and place is None:
+            raise RecordError(f"{index}: has no {file.name}.idx, nor {file.name}; make it by DALI's tfrecord2idx")
+        found += tfrecord.pieces(file, place)
+    return found
 
 
 def refuse_missing(files: Sequence[Path]) -> None:
@@ -141,7 +157,7 @@ def refuse_missing(files: Sequence[Path]) -> None:
 
 def first(path: Path) -> dict[str, Feature]:
     """The features of a file's first example, all of them, checked."""
-    for start, data in tfrecord.records(path):
+    for start, data in tfrecord.records(tfrecord.pieces(path)[0]):
         whole = tfrecord.read(path, 0, start, len(data))
         try:
             return tf_example.parse(whole)

@@ -57,3 +57,14 @@ def write(path: Path, *examples: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(map(frame, examples)))
     return path
+
+
+def write_index(path: Path, *examples: bytes) -> Path:
+    """As DALI's tfrecord2idx does."""
+    lines, at = [], 0
+    for data in examples:
+        lines.append(f"{at} {len(data) + 16}\n")
+        at += len(data) + 16
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines))
+    return path

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow.convert import tfrecord
-from mpibow.convert.tfrecord import masked, records, write_tfrecord
+from mpibow.convert.tfrecord import FilePiece, masked, pieces, records, write_tfrecord
 from mpibow.errors import RecordError
-from tests.convert.examples import crc, frame, write
+from tests.convert.examples import crc, frame, write, write_index
 from tests.refusals import refusal_of, refuses
 
 DATA = [b"first", b"", b"the third one"]
@@ -25,16 +25,17 @@ def file(tmp_path) -> Path:
     return write(tmp_path / "a.tfrecord", *DATA)
 
 
-def read_all(path: Path) -> list[bytes]:
+def read_all(path: Path, index: Path | None = None, size: int = tfrecord.PIECE) -> list[bytes]:
     found = []
-    for number, (start, view) in enumerate(records(path)):
-        found.append(tfrecord.read(path, number, start, len(view)))
-        assert found[-1] == view
+    for piece in pieces(path, index, size):
+        for number, (start, view) in enumerate(records(piece), piece.first):
+            found.append(tfrecord.read(path, number, start, len(view)))
+            assert found[-1] == view
     return found
 
 
-def refusal(path: Path) -> str:
-    return refusal_of(read_all, path)
+def refusal(path: Path, index: Path | None = None) -> str:
+    return refusal_of(read_all, path, index, 1)
 
 
 def test_masked_checksums_by_hand():
@@ -131,6 +132,42 @@ def test_other_files_are_named(tmp_path, file: Path):
     )
 
 
+def test_an_index_cuts_a_file_into_pieces(file: Path):
+    index = write_index(file.with_suffix(".idx"), *DATA)
+    assert pieces(file, index, 1) == [FilePiece(file, 0, 0, 21), FilePiece(file, 1, 21, 37), FilePiece(file, 2, 37, 66)]
+    assert pieces(file, index, 30) == [FilePiece(file, 0, 0, 37), FilePiece(file, 2, 37, 66)]
+    assert pieces(file, index) == pieces(file) == [FilePiece(file, 0, 0, 66)]
+    assert read_all(file, index, 1) == read_all(file, index, 30) == DATA
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 21\n21 16\n", "line 2: ends at byte 37, the file at byte 66"),
+        ("0 21\n22 16\n", "line 2: has '22 16' where a record starts at byte 21"),
+        ("0 21\n21 15\n", "line 2: has '21 15' where a record starts at byte 21"),
+        ("0 21 5\n", "line 1: must be an offset and a size, got '0 21 5'"),
+        ("0 -21\n", "line 1: must be an offset and a size, got '0 -21'"),
+        ("", "line 0: ends at byte 0, the file at byte 66"),
+    ],
+)
+def test_a_stale_index(file: Path, text, message):
+    index = file.with_suffix(".idx")
+    index.write_text(text)
+    assert refusal(file, index) == f"{index}: {message}; make the index of a.tfrecord again, or go without"
+
+
+def test_an_index_of_another_file(file: Path):
+    index = write_index(file.with_suffix(".idx"), b"12", b"345", DATA[2])  # as long in all
+    assert refusal(file, index) == (
+        f"{file}: record 0: its 5 bytes from byte 12 on go beyond byte 18; is the index another file's?"
+    )
+    index.write_bytes(b"\xff")
+    assert refusal(file, index) == f"{index}: is not an index: it is not text"
+    index.unlink()
+    assert refusal(file, index) == f"{index}: cannot be read: no such file or directory"
+
+
 @settings(max_examples=60)
 @given(st.binary(max_size=60), st.integers(0, 66), st.booleans())
 def test_any_bytes(tmp_path_factory, rubbish, at, framed):
@@ -140,3 +177,17 @@ def test_any_bytes(tmp_path_factory, rubbish, at, framed):
         assert all(isinstance(data, bytes) for data in read_all(path))
     except RecordError as error:
         assert str(error).startswith(f"{path}: ")  # noqa: PT017
+
+
+@given(
+    st.text(st.characters(max_codepoint=127))
+    | st.lists(st.integers(0, 70), max_size=6).map(lambda v: " ".join(map(str, v)))
+)
+def test_any_index(tmp_path_factory, text):
+    path, index = tmp_path_factory.getbasetemp() / "file", tmp_path_factory.getbasetemp() / "index"
+    path.write_bytes(WHOLE)
+    index.write_text(text)
+    try:
+        assert read_all(path, index, 1) == DATA
+    except RecordError as error:
+        assert str(error).startswith((f"{index}: ", f"{path}: "))  # noqa: PT017

@@ -13,7 +13,7 @@ from PIL import Image
 
 from mpibow.convert.imagenet import FORMS
 from mpibow.data.recordset import open_records
-from tests.convert.examples import example
+from tests.convert.examples import example, write_index
 from tests.convert.examples import write as write_tfrecord
 from tests.data.photos import encode
 from tests.datasets.scripts import ROOT, Converter, script
@@ -99,6 +99,7 @@ def examples(path: Path, synsets: bool = True, folders: bool = False) -> Path:
             half = made[number * len(made) // 2 : (number + 1) * len(made) // 2]
             name = f"{part}-{number:05d}-of-00002"
             write_tfrecord(path / part / name if folders else path / name, *half)
+            write_index(path / "index" / f"{name}.idx", *half)
     return path
 
 
@@ -149,6 +150,12 @@ def test_real_images(tmp_path):
     assert data.manifest.class_names[:2] == ("n01440764", "n01443537")
     pixels = [np.asarray(Image.open(BytesIO(one)).convert("RGB")).reshape(-1, 3) for one in images.values()]
     assert data.mean == pytest.approx(np.concatenate(pixels).mean(axis=0))
+
+
+def test_an_index_changes_nothing(tmp_path):
+    source = examples(tmp_path / "in")
+    assert run(source, "--index", str(source / "index")) == 0
+    assert records(source) == EXPECTED
 
 
 def test_tfrecords_without_synsets(tmp_path, capsys):

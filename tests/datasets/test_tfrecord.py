@@ -13,10 +13,10 @@ from PIL import Image
 
 from mpibow.convert.entries import record_images
 from mpibow.convert.recode import ToEncoded
-from mpibow.convert.tfrecord_images import FeatureNames, Pixels, image_of, survey
+from mpibow.convert.tfrecord_images import FeatureNames, Pixels, image_of, pieces, survey
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
-from tests.convert.examples import example, frame, write
+from tests.convert.examples import example, frame, write, write_index
 from tests.data.photos import encode
 from tests.data.sets import read as read_all
 from tests.datasets.scripts import ROOT, Converter, records, script
@@ -68,14 +68,17 @@ def test_a_genuine_file(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
-def test_encoded_images_are_kept(tmp_path, form):
+@pytest.mark.parametrize("index", [False, True])
+def test_encoded_images_are_kept(tmp_path, form, index):
     parts = {"train": images([1, 3, 2, 1], form), "test": images([3, 1], form)}
     for name, examples in parts.items():
         for number in range(2):
             half = examples[number * len(examples) // 2 : (number + 1) * len(examples) // 2]
-            write(tmp_path / "in" / f"{name}-{number:05d}-of-00002", *half)
+            file = write(tmp_path / "in" / f"{name}-{number:05d}-of-00002", *half)
+            write_index(tmp_path / "index" / f"{file.name}{'.idx' * number}", *half)
     words = [f"--{name}={tmp_path}/in/{name}-*" for name in parts]
-    assert run(tmp_path, *words, "--first-label", "1") == 0
+    more = ["--index", str(tmp_path / "index")] if index else []
+    assert run(tmp_path, *words, "--first-label", "1", *more) == 0
     for name, labels in (("train", [0, 2, 1, 0]), ("test", [2, 0])):
         assert records(tmp_path / "output" / name) == [(encoded(i, form), label) for i, label in enumerate(labels)]
         known = open_records(tmp_path / "output" / name).manifest
@@ -246,6 +249,10 @@ def test_files_that_are_not_there(tmp_path, capsys):
         f"{tmp_path}: 2 files of the set are missing: train-00000-of-00003, train-00002-of-00003; "
         "get them, or convert without them: --partial"
     )
+    assert refusal(tmp_path, capsys, *words, "--partial", f"--index={tmp_path}") == (
+        f"{tmp_path}: has no train-00001-of-00003.tfrecord.idx, nor train-00001-of-00003.tfrecord; "
+        "make it by DALI's tfrecord2idx"
+    )
     assert run(tmp_path, *words, "--partial") == 0
     assert open_records(tmp_path / "output" / "train").count == 1
     write(tmp_path / "empty")
@@ -282,7 +289,7 @@ def test_any_example(tmp_path_factory, rubbish, at, less, raw):
     path.write_bytes(frame(data[:at] + rubbish + data[at + less :]))
     wanted = FeatureNames(name="image/class/label", raw=raw)
     try:
-        found = survey(wanted, path)
+        found = survey(wanted, pieces([path], None)[0])
         make = Pixels((1, 2, 2)) if raw else ToEncoded("png", decode=True)
         record_images(partial(image_of, wanted), make, [found.group.entry(0)])
     except RecordError as error:
