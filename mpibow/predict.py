@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
         help="lines to read, CSV with a header line, JSON lines, or whole outputs as arrays (default: the ending of "
         "--output, else text)",
     )
+    made.add_argument("--csv", action="store_const", dest="format", const=CSV, help="the same as --format csv")
     made.add_argument("--output", "--out", type=Path, metavar="FILE", help="write a .csv, .jsonl or .npz instead")
     made.add_argument("--average", action="store_true", help="predict with the average of the centre (a run with ema)")
     made.add_argument(

@@ -59,7 +59,7 @@ def here(trained: Path, tmp_path, monkeypatch) -> Path:
 
 
 def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
-    assert main([*arguments, "--format", "csv"]) == 0
+    assert main([*arguments, "--csv"]) == 0
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
