@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from mpibow.formulas.language import formula
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import Local, States
 from mpibow.optim import sgd as steps
 from mpibow.optim.sgd import Sgd

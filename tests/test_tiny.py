@@ -15,7 +15,7 @@ from mpibow.data.order import samples_at
 from mpibow.data.records import RecordFile, RecordForm, write_file
 from mpibow.data.slots import Slot
 from mpibow.errors import ConfigError, RecordError
-from mpibow.graph.graph import Array, Graph
+from mpibow.graph import Array, Graph
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.job import Job

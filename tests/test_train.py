@@ -16,7 +16,7 @@ from mpibow import dense, flatten, relu
 from mpibow.config import describe, load
 from mpibow.data.dataset import Array, channels_last
 from mpibow.errors import ConfigError, RecordError, ShapeError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.run import reporter, saving
 from mpibow.run.describe import describe_job
 from mpibow.run.session import Session

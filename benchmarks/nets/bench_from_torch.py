@@ -35,7 +35,7 @@ from benchmarks.nets.nets_page import best
 from benchmarks.sides import ROOT, Found, after, heading, machine, note, parser_of_rounds, table, verdict, write
 from mpibow.aten.net import TorchNet
 from mpibow.data.dataset import Array
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.job import Job
 from mpibow.run.results import versions
 from tests.torch_in.by_hand import resnet18

@@ -3,7 +3,7 @@
 from math import log
 
 from mpibow import ops
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 
 from .site import Function, of_floats
 

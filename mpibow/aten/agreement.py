@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.graph import FLOAT, Tensor
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.integers import integer
 

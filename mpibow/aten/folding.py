@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 from .program import BatchExtent
 

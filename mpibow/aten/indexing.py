@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import Array, Tensor
+from mpibow.graph import Array, Tensor
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.integers import FROM_START, integer, integer_reduction
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.integers import integer_reduction

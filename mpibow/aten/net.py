@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mpibow import ops
 from mpibow.aten import OPERATORS
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import FLOAT, Array, Graph, Tensor, prefix
+from mpibow.graph import FLOAT, Array, Graph, Tensor, prefix
 
 from .program import (
     Argument,

@@ -13,7 +13,7 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph import FLOAT, Array
 
 from .program import SourcePlace
 

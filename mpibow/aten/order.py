@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Shape, Tensor
+from mpibow.graph import FLOAT, Shape, Tensor
 from mpibow.ops.integers import integer
 
 from .arithmetic import arithmetic, choose

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from mpibow import ops
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import FLOAT, Array, Buffer, Tensor
+from mpibow.graph import FLOAT, Array, Buffer, Tensor
 
 LISTED = 16  # places that an error names
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from mpibow.aten import OPERATORS
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Buffer
+from mpibow.graph import Buffer
 
 from .decomposition import anew, matrices_of, parts_of
 from .folding import SIZES, ByBatch, at, extent_of, formula_of, joined

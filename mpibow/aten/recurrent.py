@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.recurrent import KEYS, layered
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.graph import FLOAT, Tensor
 from mpibow.ops.integers import integer, integer_reduction
 
 from .arithmetic import larger, truth, whole

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Array, Tensor
+from mpibow.graph import FLOAT, Array, Tensor
 
 from .program import BatchExtent
 from .site import BySample, Filled, Function, Site, Value, combined, of_tensors, refuse

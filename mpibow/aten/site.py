@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Array, Graph, Op, Shape, Tensor, prefix
+from mpibow.graph import FLOAT, Array, Graph, Op, Shape, Tensor, prefix
 from mpibow.ops.initialisers import Given
 from mpibow.ops.integers import integer
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import Array, Tensor
+from mpibow.graph import Array, Tensor
 from mpibow.ops.upsample import Mode
 
 from .shapes import Axes, along, listed

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mpibow.graph.graph import Array as Array
+from mpibow.graph import Array as Array
 from mpibow.graph.memory import zeros
 from mpibow.tune.words import in_ranks
 

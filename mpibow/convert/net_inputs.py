@@ -22,7 +22,7 @@ from mpibow.data.recordset import open_records
 from mpibow.data.sample_settings import Image
 from mpibow.data.text import FILE, Tokens, read_tokens
 from mpibow.errors import CheckpointError, ConfigError, RecordError
-from mpibow.graph.graph import FLOAT, Shape
+from mpibow.graph import FLOAT, Shape
 from mpibow.job.normalise import difference
 from mpibow.job.predictor import Predictor, Sample
 from mpibow.job.record_kinds import for_net, named

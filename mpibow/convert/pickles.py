@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from mpibow.errors import ConfigError, RecordError
-from mpibow.graph.graph import Array, ArraysByName
+from mpibow.graph import Array, ArraysByName
 
 ALLOWED = {  # the names that arrays are pickled with; `encode` makes bytes in Python 3's protocol 2
     *((f"{package}.multiarray", "_reconstruct") for package in ("numpy.core", "numpy._core")),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.data.dataset import read_into
-from mpibow.graph.kernel import Run, Shapes, one_by_one
+from mpibow.graph import Run, Shapes, one_by_one
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import compile_plan
 from mpibow.graph.steps import Step, kind_of

@@ -12,7 +12,7 @@ from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inp
 from mpibow.data.sample_weights import unweighed
 from mpibow.data.text import Windows
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import ArraysByName, Graph, Node
+from mpibow.graph import ArraysByName, Graph, Node
 from mpibow.metrics.metric import Measure
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.losses import CrossEntropyLoss, Loss, ignored

@@ -23,7 +23,7 @@ from mpibow import ops
 from mpibow.config.strict import build, hints_of, once, plain
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
-from mpibow.graph.graph import Array, ArraysByName, Buffer, Graph, Initialiser, Op, Tensor
+from mpibow.graph import Array, ArraysByName, Buffer, Graph, Initialiser, Op, Tensor
 from mpibow.models.classifier import Build
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.own import Own, OwnOperator

@@ -17,7 +17,7 @@ from mpibow.data.manifest import Manifest
 from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_weights import Weighed
 from mpibow.data.text import Tokens, Windows
-from mpibow.graph.graph import Array, Graph
+from mpibow.graph import Array, Graph
 from mpibow.models.classifier import Build
 
 from .sources import ArrayItems

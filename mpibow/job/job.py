@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
-from mpibow.graph.kernel import one_by_one
+from mpibow.graph import one_by_one
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan

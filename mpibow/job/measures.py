@@ -10,7 +10,7 @@ import numpy as np
 from mpibow.config.schema import MetricSettings
 from mpibow.config.strict import build
 from mpibow.errors import ConfigError, MpibowError
-from mpibow.graph.graph import FLOAT, Graph
+from mpibow.graph import FLOAT, Graph
 from mpibow.metrics import METRICS
 from mpibow.metrics.classes import Classes
 from mpibow.metrics.metric import OWN, Measure

@@ -15,7 +15,7 @@ from mpibow.config import Config
 from mpibow.config.schema import Model
 from mpibow.config.strict import Function, check_named, hints_of
 from mpibow.errors import ConfigError, FormulaError, MpibowError, ShapeError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
 from mpibow.system.command import suggested

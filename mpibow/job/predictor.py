@@ -15,8 +15,8 @@ from PIL.Image import Image as Photo
 from mpibow.config import Config
 from mpibow.data.dataset import Frame, float32, is_frame, numeric_array
 from mpibow.errors import ConfigError
+from mpibow.graph import FLOAT, Array, ArraysByName, Graph, Shape
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.graph import FLOAT, Array, ArraysByName, Graph, Shape
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.kernels import KernelSet
 from mpibow.models.classifier import Build
@@ -142,7 +142,7 @@ class Predictor:
         return self._outputs_of(self._bound(n), part, n) if self._mixes else outputs
 
     def _bound(self, count: int) -> BoundPlan:
-        """The plan for so many samples, of a batch that is a power of two, or `batch_size`; no larger where they mix."""
+        """The plan for so many samples, its batch a power of two or `batch_size`, or no larger where samples mix."""
         batch_size = min(self.batch_size, count if self._mixes else 1 << max(count - 1, 0).bit_length())
         bound = self._kept.get(batch_size)
         if bound is None:

@@ -14,7 +14,7 @@ from mpibow.config.schema import Weights
 from mpibow.config.strict import build
 from mpibow.data.dataset import numeric_array
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array, ArraysByName, Shape
+from mpibow.graph import Array, ArraysByName, Shape
 from mpibow.models.torchvision import COUNTED, STATISTICS, Names, names_of
 from mpibow.system.command import some
 from mpibow.system.files import StrPath

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mpibow.errors import DeviceError, install
-from mpibow.graph.kernel import Kernels, Run
+from mpibow.graph import Kernels, Run
 from mpibow.graph.layout import ALIGNMENT
 from mpibow.kernels import numpy as reference
 

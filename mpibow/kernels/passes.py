@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.formulas.formula import Formula
-from mpibow.graph.graph import Array, Arrays, Shape
+from mpibow.graph import Array, Arrays, Shape
 
 WHOLE = np.zeros((0, 5), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
 States = Arrays  # a local step's state for every row, each (k, size)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.numpy.orthogonal import cost_of, matrix_of, place_of
 from mpibow.kernels.passes import FlatKernels

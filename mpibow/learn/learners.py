@@ -12,8 +12,8 @@ import numpy as np
 
 from mpibow.data.slots import Slot
 from mpibow.errors import DeviceError
+from mpibow.graph import Array
 from mpibow.graph.bound import SILENT, BoundPlan
-from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, halves
 from mpibow.graph.plan import Plan
 from mpibow.optim.update import Update

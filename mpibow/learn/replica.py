@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.numpy import arrays
 from mpibow.kernels.passes import WHOLE, FlatArrays, StepArrays
 

@@ -8,7 +8,7 @@ from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 from mpibow.errors import DeviceError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.trace import SILENT, Trace
 
 

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mpibow.graph import PAUSE, Array
 from mpibow.graph.bound import Signals
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import PAUSE
 from mpibow.graph.plan import Plan
 from mpibow.graph.stages import stages_of, steps_in
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 
 from .alexnet import alexnet, overfeat
 from .convnet import convnet, lenet

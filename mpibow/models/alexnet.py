@@ -4,7 +4,7 @@ The two-tower AlexNet of NIPS 2012 has local response normalisation and grouped 
 OverFeat is its fast model (Sermanet et al., arXiv:1312.6229, table 1), as in convnet-benchmarks.
 """
 
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.ops import conv2d, dense, dropout, flatten, max_pool2d, relu
 
 

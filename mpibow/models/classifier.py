@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Protocol
 
-from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
+from mpibow.graph import FLOAT, Graph, Shape, Tensor
 from mpibow.ops import (
     accuracy,
     augment,

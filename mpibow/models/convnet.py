@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.ops import Xavier, batch_norm, conv2d, dense, dropout, flatten, group_norm, max_pool2d, relu
 
 

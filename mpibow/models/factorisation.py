@@ -1,7 +1,7 @@
 """Matrix factorisation of ratings (Koren, Bell and Volinsky, Computer 42(8), 2009, equation 2, not regularised)."""
 
 from mpibow import ops
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 
 
 def matrix_factorisation(

@@ -4,7 +4,7 @@ GoogLeNet has no batch norm (Szegedy et al., arXiv:1409.4842, table 1); Inceptio
 torchvision has it.
 """
 
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.ops import (
     avg_pool2d,
     batch_norm,

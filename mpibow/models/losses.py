@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from mpibow.bounds import AtLeast, Below, NotEmpty, NotNegative, Positive
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.ops import binary_cross_entropy_with_logits, cross_entropy, huber_loss, l1_loss, mse_loss
 
 BALANCED: Literal["balanced"] = "balanced"  # weights of classes by their counts

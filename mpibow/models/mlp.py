@@ -2,7 +2,7 @@
 (Rumelhart, Hinton and Williams, Nature 323, 1986).
 """
 
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.ops import Constant, dense, flatten, relu
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
+from mpibow.graph import FLOAT, Graph, Shape, Tensor
 from mpibow.ops.dropout import COUNTER
 
 from .classifier import Build, show_loss

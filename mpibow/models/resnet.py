@@ -14,7 +14,7 @@ which leaves 2x2 pixels of the 8x8.
 from collections.abc import Callable
 from typing import Literal
 
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.ops import (
     add,
     avg_pool2d,

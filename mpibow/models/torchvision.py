@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mpibow.graph.graph import Graph, Shape
+from mpibow.graph import Graph, Shape
 
 from .resnet import BASIC, BOTTLENECK, resnet
 from .vgg import A, D, vgg16, vgg_a

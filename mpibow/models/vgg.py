@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.ops import batch_norm, conv2d, dense, dropout, flatten, max_pool2d, relu
 
 A = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # configurations of the paper: channels by stage

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.aten.agreement import refuse_difference, run_plan
-from mpibow.graph.graph import FLOAT, Array, Graph
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import FLOAT, Array, Graph, Kernels
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.kernels import NUMPY
 

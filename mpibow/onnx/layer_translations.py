@@ -11,7 +11,7 @@ from mpibow import ops
 from mpibow.aten.program import BatchExtent
 from mpibow.aten.site import ModuleArray, Result, Value, need, number
 from mpibow.aten.windows import resized
-from mpibow.graph.graph import Array, Tensor
+from mpibow.graph import Array, Tensor
 
 from .nodes import NodeSite, Setting, Translation, constant, single
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import Array, Graph
+from mpibow.graph import Array, Graph
 from mpibow.models.objective import predictions, read_by
 from mpibow.ops.dropout import COUNTER
 from mpibow.ops.image import Normalise

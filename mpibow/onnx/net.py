@@ -12,7 +12,7 @@ from mpibow import ops
 from mpibow.aten.program import ModuleInput, OperatorCall, SourcePlace, named_inputs, signature_of
 from mpibow.aten.site import ModuleArray, Value, dtype_of, refuse
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import Array, Graph, Tensor
+from mpibow.graph import Array, Graph, Tensor
 
 from .nodes import NodeSite, OnnxNode
 from .translations import TRANSLATIONS

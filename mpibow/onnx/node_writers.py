@@ -10,7 +10,7 @@ from mpibow import ops
 from mpibow.aten.site import need
 from mpibow.formulas.functions import Element, erf, tanh
 from mpibow.formulas.language import formula
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph import FLOAT, Array
 from mpibow.ops.applied import OF
 from mpibow.ops.gelu import CUBE, SCALE
 from mpibow.ops.integers import FROM_START

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.aten import OPERATORS
 from mpibow.aten.site import ModuleArray, Result, Site, Value, number, refuse
-from mpibow.graph.graph import Array, Node, Tensor
+from mpibow.graph import Array, Node, Tensor
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from mpibow.aten.program import ModuleInput, lines_of
 from mpibow.aten.site import WHOLE
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph import FLOAT, Array
 
 from .comparison import compare
 from .net import OnnxNet, check

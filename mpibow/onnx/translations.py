@@ -7,7 +7,7 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.aten.site import ModuleArray, Result, Value, dtype_of, need
-from mpibow.graph.graph import FLOAT, Array, Tensor
+from mpibow.graph import FLOAT, Array, Tensor
 from mpibow.onnx import layer_translations
 from mpibow.ops.integers import FROM_START, integer
 

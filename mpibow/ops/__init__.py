@@ -7,7 +7,7 @@ that copy. Operators of one element (`pointwise.Pointwise`) have formulas: every
 
 import sys
 
-from mpibow.graph.kernel import KernelTable
+from mpibow.graph import KernelTable
 from mpibow.ops import moves, pointwise
 
 from .activation import *

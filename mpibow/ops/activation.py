@@ -7,7 +7,7 @@ from math import inf
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import Shape, Tensor
+from mpibow.graph import Shape, Tensor
 
 from .pointwise import Element, Elementary, Pointwise, of_one
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields, replace
 
-from mpibow.graph.graph import FLOAT, Op, Shape, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph import FLOAT, Buffers, Call, Kernel, KernelTable, Op, Run, Shape, Shapes, Weight
 from mpibow.ops import batch_norm, conv, conv_transpose, gru, lstm
 
 __all__ = ["BatchNormOf", "Conv2dOf", "ConvTranspose2dOf", "GruOf", "LstmOf"]

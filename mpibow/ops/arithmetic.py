@@ -12,8 +12,7 @@ from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.language import formula
-from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.graph.kernel import Kernel, Run, binds, runs
+from mpibow.graph import Array, Kernel, Moving, Run, Shape, Tensor, binds, runs
 
 from .cast import cast, floats
 from .combine import Add, Multiply, one_shape

@@ -13,8 +13,23 @@ from typing import Literal, get_args
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import ALONE, Buffers, Call, Kernel, Run, Shapes, binds
+from mpibow.graph import (
+    ALONE,
+    FLOAT,
+    Array,
+    Buffers,
+    Call,
+    Initialiser,
+    Kernel,
+    Op,
+    Run,
+    Shape,
+    Shapes,
+    Tensor,
+    Weight,
+    Weights,
+    binds,
+)
 
 from .initialisers import ONE, ZERO
 

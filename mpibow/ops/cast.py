@@ -1,6 +1,6 @@
 """Conversion between types of numbers."""
 
-from mpibow.graph.graph import EVERY, FLOAT, Tensor
+from mpibow.graph import EVERY, FLOAT, Tensor
 
 from .pointwise import Element, Pointwise
 

@@ -5,7 +5,7 @@ from typing import Protocol
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Apply, Formula, Name, Number
-from mpibow.graph.graph import EVERY, Shape, Tensor
+from mpibow.graph import EVERY, Shape, Tensor
 from mpibow.graph.infix import named
 
 from .arithmetic import broadcast

@@ -6,8 +6,7 @@ from math import isfinite
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, OUTPUT, InputNumbers, Op, Shape, Tensor
-from mpibow.graph.kernel import Binding, Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph import FLOAT, OUTPUT, Binding, Buffers, Call, InputNumbers, Kernel, Op, Run, Shape, Shapes, Tensor
 from mpibow.graph.steps import Sum
 
 __all__ = ["Add", "Maximum", "Multiply", "add", "maximum", "multiply"]

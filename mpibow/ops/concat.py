@@ -3,8 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, InputNumbers, Moving, Op, Shape, Tensor
-from mpibow.graph.kernel import Call
+from mpibow.graph import Array, Call, InputNumbers, Moving, Op, Shape, Tensor
 
 from .cast import floats
 from .moves import MoveTable, Pairs, axis_in_memory, filled

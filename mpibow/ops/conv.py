@@ -6,8 +6,21 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
+from mpibow.graph import (
+    FLOAT,
+    Array,
+    Buffers,
+    Initialiser,
+    Kernel,
+    Op,
+    Run,
+    Shape,
+    Shapes,
+    Tensor,
+    Weight,
+    Weights,
+    binds,
+)
 
 from .initialisers import ZERO, He
 from .moves import Pairs

@@ -3,8 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Shape, Tensor, Weights
-from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
+from mpibow.graph import FLOAT, Array, Buffers, Initialiser, Kernel, Run, Shape, Shapes, Tensor, Weights, binds
 
 from .conv import Convolution
 from .initialisers import He

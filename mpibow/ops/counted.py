@@ -7,8 +7,7 @@ mean, which evaluation weighs by its count. Beside the loss a graph has the coun
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Node, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
+from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Node, Op, Run, Shape, Shapes, Tensor, binds, runs
 
 from .arithmetic import Affine, DivideBy
 

@@ -7,8 +7,7 @@ learner it falls to, ignored samples too. PyTorch's mean is over samples that co
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs, binds, runs
+from mpibow.graph import EVERY, FLOAT, Array, Buffers, Call, Kernel, Op, Run, Shape, Shapes, Specs, Tensor, binds, runs
 
 from .cast import cast
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
+from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Op, Run, Shape, Shapes, Tensor, binds, runs
 
 from .philox import draw, draw_specs
 

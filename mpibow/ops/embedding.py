@@ -5,8 +5,7 @@ from math import prod
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Buffers, Kernel, Shapes, runs
+from mpibow.graph import FLOAT, Array, Buffers, Initialiser, Kernel, Op, Shape, Shapes, Tensor, Weight, Weights, runs
 
 from .gather import scatter
 from .initialisers import Gaussian, TruncatedNormal

@@ -1,6 +1,6 @@
 """Operators that stand for several nodes of a user's graph, for kernel sets that compute them in one pass."""
 
-from mpibow.graph.graph import OUTPUT, InputNumbers, Op, Shape, Weights
+from mpibow.graph import OUTPUT, InputNumbers, Op, Shape, Weights
 
 from .activation import Relu
 from .attention import Attention

@@ -3,8 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds, runs
+from mpibow.graph import Array, Buffers, Kernel, Moving, Run, Shape, Shapes, Tensor, binds, runs
 
 from .reshape import axis_of
 

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array, Arrays, Op, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
+from mpibow.graph import FLOAT, Array, Arrays, Buffers, Call, Kernel, Op, Run, Shapes, Tensor, runs
 
 from .pointwise import of_one
 

@@ -5,8 +5,7 @@ from math import prod
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
+from mpibow.graph import Array, Buffers, Call, Kernel, Moving, Op, Run, Shape, Shapes, Tensor, binds, runs
 
 from .dropout import check_counter, counter_of
 from .philox import draw, draw_specs

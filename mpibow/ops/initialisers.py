@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array, Shape
+from mpibow.graph import Array, Shape
 
 __all__ = ["Constant", "Gaussian", "He", "TruncatedNormal", "Uniform", "Xavier"]
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Kernel, runs
+from mpibow.graph import EVERY, Array, Kernel, Op, Shape, Tensor, runs
 
 from .arithmetic import broadcast
 from .cast import cast

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights, scope
+from mpibow.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights, scope
 
 from .initialisers import ZERO
 from .moves import MoveTable, filled

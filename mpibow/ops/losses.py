@@ -11,8 +11,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Kernel, Run, binds
+from mpibow.graph import FLOAT, Array, Buffers, Kernel, Op, Run, Shape, Tensor, binds
 
 from .cast import cast, floats
 from .counted import counted_mean, label_count

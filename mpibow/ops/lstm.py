@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
+from mpibow.graph import FLOAT, Array, Buffers, Call, Initialiser, Kernel, Run, Shapes, Tensor, binds
 
 from .recurrent import (
     Recurrent,

@@ -3,8 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Kernel, runs
+from mpibow.graph import Array, Initialiser, Kernel, Op, Shape, Tensor, Weight, Weights, runs
 
 from .arithmetic import expand
 from .initialisers import ZERO, He

@@ -9,8 +9,7 @@ draws the same numbers.
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, binds
+from mpibow.graph import Array, Buffers, Call, Kernel, Op, Run, Shape, Tensor, binds
 
 from .philox import draw, draw_specs
 

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from mpibow.graph import Array, Binding, Call, Kernel, Run
 from mpibow.graph.formats import parse
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Binding, Call, Kernel, Run
 
 Pairs = list[tuple[Array, Array]]
 Moves = Callable[[Call], Pairs]

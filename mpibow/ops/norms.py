@@ -12,8 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, Specs, binds
+from mpibow.graph import (
+    FLOAT,
+    Array,
+    Buffers,
+    Initialiser,
+    Kernel,
+    Op,
+    Run,
+    Shape,
+    Shapes,
+    Specs,
+    Tensor,
+    Weight,
+    Weights,
+    binds,
+)
 
 from .initialisers import ONE, ZERO
 from .permute import permute

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, FLOAT, Array, InputNumbers, Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph import EVERY, FLOAT, Array, Call, InputNumbers, Kernel, Op, Run, Shape, Tensor
 
 __all__ = ["Own", "operator"]
 

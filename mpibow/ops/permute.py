@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Moving, Shape, Tensor
-from mpibow.graph.kernel import KernelTable
+from mpibow.graph import KernelTable, Moving, Shape, Tensor
 
 from .moves import MoveTable, reference
 from .reshape import axis_of, check_axes

@@ -4,8 +4,7 @@ import zlib
 
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Run, Specs
+from mpibow.graph import Array, Call, Run, Specs
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)

@@ -13,9 +13,8 @@ from mpibow.formulas.formula import Apply, Formula, Name
 from mpibow.formulas.functions import Element as Element
 from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
-from mpibow.graph.graph import FLOAT, Arrays, ArraysByName, Op, Tensor
+from mpibow.graph import FLOAT, Arrays, ArraysByName, Binding, Buffers, Call, Kernel, Op, Run, Shapes, Specs, Tensor
 from mpibow.graph.infix import named
-from mpibow.graph.kernel import Binding, Buffers, Call, Kernel, Run, Shapes, Specs
 
 CHUNK = 4096  # elements: parts stay in a cache
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from mpibow.graph.graph import Graph, Node, Shape
+from mpibow.graph import Graph, Node, Shape
 
 from .attention import Attention
 from .conv_transpose import ConvTranspose2d

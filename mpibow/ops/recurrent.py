@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Initialiser, InputNumbers, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Call, Run
+from mpibow.graph import Array, Call, Initialiser, InputNumbers, Op, Run, Shape, Tensor, Weight, Weights
 
 from .concat import concat, stack
 from .dropout import dropout

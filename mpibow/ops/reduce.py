@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Kernel, runs
+from mpibow.graph import FLOAT, Array, Buffers, Kernel, Op, Shape, Tensor, runs
 
 from .cast import cast
 from .reshape import check_axes, reshape

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Moving, Op, Shape, Tensor
+from mpibow.graph import Moving, Op, Shape, Tensor
 
 from .pointwise import of_one
 

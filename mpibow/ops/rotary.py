@@ -3,8 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
+from mpibow.graph import FLOAT, Array, Buffers, Kernel, Op, Run, Shape, Shapes, Tensor, binds
 
 __all__ = ["Rotary", "rotary"]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Moving, Shape, Tensor
+from mpibow.graph import Array, Moving, Shape, Tensor
 
 from .moves import MoveTable, filled
 from .reshape import axis_of, reshape

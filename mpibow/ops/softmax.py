@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array, Tensor
-from mpibow.graph.kernel import Buffers, Kernel, Shapes, runs
+from mpibow.graph import FLOAT, Array, Buffers, Kernel, Shapes, Tensor, runs
 
 from .reshape import AlongAxis, axis_of
 

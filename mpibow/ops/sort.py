@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from mpibow.graph.graph import Array, Tensor
-from mpibow.graph.kernel import Kernel, runs
+from mpibow.graph import Array, Kernel, Tensor, runs
 
 from .cast import cast
 from .reshape import AlongAxis

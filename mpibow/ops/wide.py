@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Shape, Weight, Weights
+from mpibow.graph import Shape, Weight, Weights
 
 from .concat import Concat, PadChannels
 from .dropout import Dropout

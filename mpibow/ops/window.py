@@ -1,7 +1,7 @@
 """The arithmetic of windows that slide over an image: convolution and pooling share it."""
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Shape
+from mpibow.graph import Shape
 
 Pair = tuple[int, int]
 

@@ -13,7 +13,7 @@ from mpibow import __version__
 from mpibow.comm.communicator import Communicator
 from mpibow.config.strict import join, plain
 from mpibow.errors import CommunicationError, ConfigError
-from mpibow.graph.graph import Array, ArraysByName
+from mpibow.graph import Array, ArraysByName
 from mpibow.job import Job, on_device
 from mpibow.job.fingerprint import Numbers, Pinned, contents_of, crc_of, differing, numbers_of, structure_of
 from mpibow.system.command import PACKAGE, some

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 
 from mpibow.config.schema import Ema
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import PIECE
 

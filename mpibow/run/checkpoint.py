@@ -32,7 +32,7 @@ from safetensors.numpy import load_file, save_file
 from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
-from mpibow.graph.graph import Array, ArraysByName
+from mpibow.graph import Array, ArraysByName
 from mpibow.system.files import is_full, open_file, read_file, reason, sync_folder, whole_file
 from mpibow.system.json_text import JsonObject, finite
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mpibow.data.dataset import NamedSamples
 from mpibow.errors import CheckpointError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.run import checkpoint
 
 from .evaluate import Evaluation, Evaluator, is_chance

@@ -10,7 +10,7 @@ from functools import cache
 
 from mpibow import __version__
 from mpibow.config.course import Watched
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.models.classifier import Build
 from mpibow.optim.plateau import Reduced, better
 from mpibow.system.json_text import JsonObject

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpibow.errors import CheckpointError, ShapeError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint, directory, lock
 from mpibow.system.files import reason

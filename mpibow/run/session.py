@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from mpibow.comm.communicator import Communicator
 from mpibow.data.loading import Watch
 from mpibow.data.slots import Slot
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.job import Job
 from mpibow.job.measures import directions
 from mpibow.kernels.passes import Local

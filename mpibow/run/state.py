@@ -12,7 +12,7 @@ import numpy as np
 from mpibow.comm.communicator import Call
 from mpibow.data.timeline import Timeline
 from mpibow.errors import CheckpointError
-from mpibow.graph.graph import Array, ArraysByName, DType
+from mpibow.graph import Array, ArraysByName, DType
 from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import FlatKernels

@@ -17,7 +17,7 @@ from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError, RecordError
-from mpibow.graph.graph import ArraysByName, Graph
+from mpibow.graph import ArraysByName, Graph
 from mpibow.job import named_net, named_objective
 from mpibow.job.checks import check_data
 from mpibow.job.normalise import Scaling, difference, input_entries

@@ -8,7 +8,7 @@ from operator import methodcaller
 import numpy as np
 
 from mpibow.comm.communicator import Call, checksum
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import FlatKernels
 
 from .distance import distances

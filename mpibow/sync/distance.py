@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 PIECE = 65536  # elements that are read at once, of all rows while they are in the cache
 

@@ -34,7 +34,7 @@ from typing import cast
 import numpy as np
 
 from mpibow.formulas.formula import Formula
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
 
 from .gain import GainMeter, Reductions

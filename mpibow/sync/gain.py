@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import FlatKernels
 
 from .rule import RuleSettings

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import FlatKernels
 
 NUMBERS = ("square", "attention", "loss", "hits")  # that travel beside the sums

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import StepArrays
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from mpibow.bounds import AtLeast, Natural
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 from .gain import Averages
 from .outbox import TAIL

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import WHOLE, FlatKernels, Local
 
 from .outbox import Message, Outbox

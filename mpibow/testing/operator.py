@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
+from mpibow.graph import FLOAT, Array, Graph, Shape, Tensor
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.graph import FLOAT, Array, Graph, Shape, Tensor
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import compile_plan

@@ -8,8 +8,7 @@ import pytest
 
 from mpibow import cast, conv2d, conv_transpose2d, dense, embedding, flatten
 from mpibow.diagnose import profile
-from mpibow.graph.graph import Tensor
-from mpibow.graph.kernel import Run, one_by_one
+from mpibow.graph import Run, Tensor, one_by_one
 from tests.run import tiny
 
 

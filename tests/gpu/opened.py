@@ -25,8 +25,7 @@ from mpibow.cuda.kernels.operands import PRECISIONS, Precision
 from mpibow.cuda.kernels.plans import Planner, Target
 from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.errors import DeviceError
-from mpibow.graph.graph import Array, Tensor
-from mpibow.graph.kernel import Call, Kernel, Kernels, Run
+from mpibow.graph import Array, Call, Kernel, Kernels, Run, Tensor
 from mpibow.kernels import cache_folder
 
 PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned

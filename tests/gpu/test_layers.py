@@ -17,7 +17,7 @@ from mpibow.cuda.kernels.operands import PRECISIONS
 from mpibow.cuda.kernels.plans import Planner, Target
 from mpibow.cuda.kernels.specs import ConvForward, ConvGeometry
 from mpibow.errors import DeviceError, ShapeError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.cuda.kernels.test_layers import NETS, REFERENCE, graph_of, run

@@ -11,7 +11,7 @@ from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels.kernels import KERNELS, Constant, Launch
 from mpibow.cuda.kernels.launcher import parameter
 from mpibow.cuda.kernels.table import LAUNCHED
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import Kernels
 from mpibow.kernels import numpy as reference
 from tests.cuda.kernels.host import library, needs_compiler, prepared
 from tests.cuda.kernels.test_layers import NETS, graph_of, run

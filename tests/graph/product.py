@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Shape, Tensor, Weight
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph import FLOAT, Call, Kernel, Run, Shape, Tensor, Weight
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
+from mpibow.graph import Call, Formats, Graph, Kernel, Kernels, Run, Shapes
 from mpibow.graph.arrange import arrange
 from mpibow.graph.formats import Reorder, canonical, pack, physical, unpack
-from mpibow.graph.graph import Graph
-from mpibow.graph.kernel import Call, Formats, Kernel, Kernels, Run, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, repack
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.kernels.numpy import OPERATORS

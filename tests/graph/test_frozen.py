@@ -8,8 +8,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Graph
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import Array, Graph, Kernels
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.graph.rewrite import frozen

@@ -1,7 +1,7 @@
 """Fusion replaces chains whose inner values nobody else sees, and leaves all others."""
 
 from mpibow import ops
-from mpibow.graph.graph import Graph, Op, Tensor
+from mpibow.graph import Graph, Op, Tensor
 from mpibow.graph.rewrite import fuse
 from mpibow.ops.fused import AddRelu, NormAddRelu
 

@@ -4,7 +4,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph import Graph, Tensor
 from mpibow.graph.steps import Sum, compile_steps
 from tests.refusals import refuses
 

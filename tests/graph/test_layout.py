@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 from mpibow.graph.layout import ALIGNMENT, TILE, Layout, initial_weights, plan_layout, repack, whole
 from tests.refusals import refuses
 

@@ -1,7 +1,7 @@
 """What of a graph is float32 where a plan computes in 16 bits, and where numbers are converted."""
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Graph, Tensor
+from mpibow.graph import FLOAT, Graph, Tensor
 from mpibow.graph.rewrite import WIDE, Convert, Widths, mixed
 from mpibow.graph.steps import Program, compile_steps, widened
 from mpibow.ops import Dense, Mix, Normalise, SoftCrossEntropy

@@ -7,8 +7,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph, Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, Kernels, Run
+from mpibow.graph import Call, Graph, Kernel, Kernels, Op, Run, Shape, Tensor
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels import NUMPY

@@ -7,9 +7,8 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
+from mpibow.graph import Array, Graph, Kernel, Kernels, Tensor
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.graph import Array, Graph, Tensor
-from mpibow.graph.kernel import Kernel, Kernels
 from mpibow.graph.layout import Layout, initial_weights, plan_layout
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.steps import Sum

@@ -4,7 +4,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Graph, Tensor
+from mpibow.graph import Array, Graph, Tensor
 from mpibow.graph.rewrite import frozen
 from mpibow.graph.steps import Program, compile_steps
 from tests.graph.product import product

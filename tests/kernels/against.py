@@ -6,8 +6,7 @@ from math import prod, sqrt
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Kernel
+from mpibow.graph import Array, Kernel
 from mpibow.ops.fused import (
     AddRelu,
     ConvNormAddRelu,

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mpibow import ops
+from mpibow.graph import FLOAT, Array, Call, Kernel, Op, Shape, Shapes, Weight
 from mpibow.graph.formats import canonical, pack, physical, unpack
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Weight
-from mpibow.graph.kernel import Call, Kernel, Shapes
 from mpibow.ops.fused import ConvNormAddRelu
 
 INITIAL = ops.Constant(0.0)

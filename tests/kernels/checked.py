@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.ops.philox import stream
 from tests.kernels.cases import Case
 from tests.kernels.draw import Cases

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from mpibow.graph.graph import FLOAT, Shape
+from mpibow.graph import FLOAT, Shape
 from tests.kernels.cases import Case
 
 Cases = st.SearchStrategy[Case]

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from mpibow import ops
+from mpibow.graph import FLOAT, Array, Call, Kernel, Run, Shapes
 from mpibow.graph.formats import Reorder
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Call, Kernel, Run, Shapes
 from mpibow.graph.rewrite import Convert
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import (

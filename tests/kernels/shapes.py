@@ -5,8 +5,8 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from mpibow import ops
+from mpibow.graph import FLOAT
 from mpibow.graph.formats import Reorder, canonical
-from mpibow.graph.graph import FLOAT
 from mpibow.ops import wide
 from mpibow.ops.fused import (
     AddRelu,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Shape
+from mpibow.graph import Shape
 from mpibow.kernels.numpy import OPERATORS
 from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES, CHECKED

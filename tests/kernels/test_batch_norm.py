@@ -10,8 +10,7 @@ from mpibow import ops
 from mpibow.config import load_mapping
 from mpibow.data.dataset import ArrayData
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Graph
-from mpibow.graph.kernel import Kernels, Shapes
+from mpibow.graph import Array, Graph, Kernels, Shapes
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.job import make_job

@@ -3,7 +3,7 @@
 import pytest
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Graph
+from mpibow.graph import FLOAT, Graph
 from mpibow.ops.colour import factor
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow.formulas.language import formula
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import WHOLE, FlatKernels, Half, Local, StepArrays, chunks_of, share_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mpibow.formulas.language import formula
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, StepArrays, chunks_of, share_of
 from mpibow.optim.adam import Adam
 from mpibow.optim.sgd import Sgd

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import mpibow
 from mpibow import ops
-from mpibow.graph.graph import Op
+from mpibow.graph import Op
 
 PACKAGE = Path(mpibow.__file__).parent
 SOURCES = [*(PACKAGE / "kernels/onednn").rglob("*.py"), PACKAGE / "ops/fused.py"]

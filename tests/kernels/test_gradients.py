@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Op
+from mpibow.graph import FLOAT, Op
 from mpibow.kernels.numpy import OPERATORS
 from tests.kernels.against import alike_alone
 from tests.kernels.cases import Bench, Case, name

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Kernel
+from mpibow.graph import FLOAT, Array, Kernel
 from mpibow.kernels.numpy import OPERATORS
 from tests.kernels.against import compare
 from tests.kernels.cases import Bench, Case, name

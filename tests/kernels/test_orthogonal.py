@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpibow.graph.graph import Array, Shape
+from mpibow.graph import Array, Shape
 from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
 from mpibow.kernels.passes import FlatKernels, Matrix
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.numpy.resize import BITS, reach, resize, taps
 
 SIDES, TARGETS = st.integers(1, 60), st.integers(1, 24)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpibow.graph import Op
 from mpibow.graph.formats import Reorder
-from mpibow.graph.graph import Op
 from mpibow.graph.rewrite import Convert
 from mpibow.ops import Flatten, Parameter
 from mpibow.ops.reshape import View

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from mpibow.data.slots import Slot
-from mpibow.graph.graph import Array, Graph
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import Array, Graph, Kernels
 from mpibow.graph.layout import initial_weights, plan_layout, whole
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS

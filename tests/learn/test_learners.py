@@ -11,8 +11,8 @@ from mpibow.cuda.feed.feeder import pack
 from mpibow.cuda.kernels.fused import fused_bytes
 from mpibow.cuda.learner import GpuBinder
 from mpibow.errors import DeviceError
+from mpibow.graph import Kernels
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels.numpy import OPERATORS

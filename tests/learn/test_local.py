@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Weight
+from mpibow.graph import Weight
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.numpy import flat
 from mpibow.learn.local import Stepping, groups_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpibow.errors import DeviceError
-from mpibow.graph.kernel import ALONE
+from mpibow.graph import ALONE
 from mpibow.learn.scheduler import Meeting, Scheduler, Seat
 from tests.refusals import refuses
 

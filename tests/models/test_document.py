@@ -14,7 +14,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import CheckpointError, ShapeError
-from mpibow.graph.graph import Graph, Initialiser, Node
+from mpibow.graph import Graph, Initialiser, Node
 from mpibow.job.document import LONG, RECORDS, form_of, loaded, saved
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.augmentation import Augmentation

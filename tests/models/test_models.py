@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mpibow.graph.graph import Graph
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import Graph, Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.job.synthetic import SHAPES, TABLES

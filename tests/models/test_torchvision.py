@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 from mpibow.models import MODELS
 from mpibow.models.torchvision import NETS, names_of, shapes_of
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.graph.graph import Array, Graph
+from mpibow.graph import Array, Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.kernels import NUMPY

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import Kernels
 from mpibow.kernels import find_kernels
 from mpibow.onnx.comparison import evaluated
 from mpibow.onnx.reader import net_of

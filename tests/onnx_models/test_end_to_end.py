@@ -14,7 +14,7 @@ import pytest
 import mpibow as mb
 from mpibow.errors import ConfigError
 from mpibow.export import main
-from mpibow.graph.graph import Array, Graph
+from mpibow.graph import Array, Graph
 from mpibow.models import MODELS
 from mpibow.models.objective import predictions, read_by
 from mpibow.onnx.comparison import evaluated

@@ -5,7 +5,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Graph
+from mpibow.graph import FLOAT, Graph
 from mpibow.onnx.model import model_of
 from mpibow.onnx.node_writers import WRITERS
 from tests.kernels.cases import Case, name

@@ -11,7 +11,7 @@ import pytest
 import mpibow as mb
 from mpibow import ops
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import Array, Graph
+from mpibow.graph import Array, Graph
 from mpibow.onnx.comparison import compare, evaluated
 from mpibow.onnx.net import OnnxNet, inputs_of
 from mpibow.onnx.reader import net_of

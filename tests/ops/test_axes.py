@@ -7,7 +7,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 from mpibow.testing import check_operator
 from tests.outcome import outcome
 

@@ -5,7 +5,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 from mpibow.testing import check_operator
 from tests.outcome import outcome
 from tests.refusals import refuses

@@ -7,7 +7,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph import Graph, Tensor
 from mpibow.kernels import NUMPY
 from mpibow.ops.counted import counts_of
 from tests.kernels.cases import Bench, Case

@@ -1,7 +1,7 @@
 """Which weights a product multiplies, and how many operations a pass takes, by hand."""
 
 from mpibow import conv2d, dense, embedding, flatten, layer_norm, lstm, matmul, parameter, relu, transpose
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 from mpibow.ops.products import products_of
 
 

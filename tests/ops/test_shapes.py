@@ -4,7 +4,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph import Graph, Tensor
 from mpibow.ops.reshape import View
 from mpibow.ops.wide import WideDropout
 from tests.refusals import refuses

@@ -8,7 +8,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph import Graph, Tensor
 from mpibow.graph.infix import Infix
 from mpibow.kernels import NUMPY, KernelSet, find_kernels
 from mpibow.testing import check_operator

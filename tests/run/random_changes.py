@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from mpibow import dense, flatten, relu
 from mpibow.comm import Communicator, checksum
 from mpibow.comm.launch import run_ranks
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals
 from mpibow.train import iterate

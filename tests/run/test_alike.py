@@ -15,7 +15,7 @@ from mpibow.data.recordset import open_records
 from mpibow.data.sample_weights import Weighed
 from mpibow.errors import CommunicationError, OutputError
 from mpibow.evaluate import evaluate
-from mpibow.graph.graph import Array, Tensor
+from mpibow.graph import Array, Tensor
 from mpibow.job.fingerprint import contents_of
 from mpibow.run import alike
 from mpibow.run.session import Session

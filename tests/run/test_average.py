@@ -7,7 +7,7 @@ import pytest
 
 from mpibow import dense, flatten, relu
 from mpibow.config.schema import Ema
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.kernels.passes import PIECE
 from mpibow.run.average import Average
 from mpibow.run.checkpoint import read_arrays

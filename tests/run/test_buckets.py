@@ -8,7 +8,7 @@ import pytest
 import mpibow as mb
 from mpibow.data.dataset import ArrayData
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.kernels.numpy import flat
 from mpibow.sync.ahead import Staged
 from mpibow.sync.buckets import ONE, Way, chosen

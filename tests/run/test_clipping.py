@@ -7,7 +7,7 @@ import pytest
 
 from mpibow import dense, flatten
 from mpibow.data.dataset import Array
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.graph.layout import initial_weights
 from tests.run import tiny
 

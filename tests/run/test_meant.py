@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.run.evaluate import Evaluation, is_chance
 from tests.refusals import refuses
 from tests.run import tiny

@@ -6,7 +6,7 @@ import pytest
 
 from mpibow import dense, flatten, relu
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.run.describe import describe_job
 from tests.run import tiny
 from tests.run.test_resume import check_resumed

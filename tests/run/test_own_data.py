@@ -8,7 +8,7 @@ import pytest
 import mpibow as mb
 from mpibow.data.items import generator
 from mpibow.errors import MpibowError, RecordError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from tests.data import owned
 from tests.data.owned import Pairs
 from tests.launching import mpirun, needs_mpi, run, well

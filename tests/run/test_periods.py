@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.run.session import Session
 from tests.run import tiny
 from tests.run.test_resume import until_signal

@@ -8,7 +8,7 @@ import pytest
 import mpibow
 from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError, RecordError, ShapeError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from tests.refusals import refuses
 from tests.run import tiny
 

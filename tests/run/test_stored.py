@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from mpibow.config import load_mapping
 from mpibow.config.schema import Weights
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.job import Job
 from mpibow.job.starting_weights import StartingWeights, of_config, of_program, take
 from mpibow.run.checkpoint import read_header

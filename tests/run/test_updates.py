@@ -8,7 +8,7 @@ import pytest
 from mpibow import batch_norm, dense, flatten, relu
 from mpibow.comm import Single
 from mpibow.cuda.room import find
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.optim import UPDATES
 from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd

@@ -19,7 +19,7 @@ from mpibow.data.dataset import Array, ArrayData, Samples
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.slots import Slot
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.job import Job, make_job
 from mpibow.job.device import Device
 from mpibow.job.memory import Memory

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.sync.gain import Averages, follow, noise_gain
 from mpibow.sync.rule import Averaging
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.sync.family import Family
 from mpibow.sync.gain import CERTAIN
 from mpibow.sync.rule import Averaging, alpha_limit

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from mpibow.config.strict import build
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import Array, Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS, flat

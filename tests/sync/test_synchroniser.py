@@ -10,7 +10,7 @@ import pytest
 
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.errors import CommunicationError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.numpy import flat
 from mpibow.learn.replica import Replicas
 from mpibow.sync import synchroniser

@@ -1,7 +1,7 @@
 """ResNet-18 for small images as a net of mpibow: what `from_torch` is compared with, kernel by kernel."""
 
 import mpibow as mb
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 
 
 def normed(x: Tensor, channels: int, kernel: int = 3, stride: int = 1) -> Tensor:

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 import mpibow as mb
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 from tests.torch_in.direct import DIRECT, run_direct
 from tests.torch_in.same import Found, computed, off, tensors_of
 

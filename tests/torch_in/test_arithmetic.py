@@ -7,7 +7,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch

@@ -11,7 +11,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 from mpibow.pytorch import into_torch
 from tests.oracle import pytorch
 

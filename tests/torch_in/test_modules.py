@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.graph.graph import FLOAT, Graph
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import FLOAT, Graph, Kernels
 from mpibow.kernels import find_kernels
 from tests.oracle import pytorch
 from tests.outcome import outcome

@@ -13,7 +13,7 @@ import mpibow as mb
 from mpibow.aten import OPERATORS
 from mpibow.aten.agreement import refuse_difference
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch

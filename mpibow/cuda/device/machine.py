@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.errors import DeviceError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.system.sizes import in_words
 
 from .array import DeviceArray, PlanArray

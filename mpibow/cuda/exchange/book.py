@@ -9,7 +9,7 @@ from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.kernels.opened import Gpu
 from mpibow.cuda.times import DeviceTimes, Exchanges
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.learn.learners import Learners
 from mpibow.sync.engine import Engine
 from mpibow.sync.outbox import Book, Late, Message, Tally

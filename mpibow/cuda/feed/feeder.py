@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Driver, Event, Stream
 from mpibow.cuda.device.machine import DeviceMemory
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.system.sizes import aligned
 
 Fill = Callable[[Stream], None]  # enqueues the launches that fill the rest of a slot

@@ -15,7 +15,7 @@ from mpibow.cuda.device.cupy_driver import Driver, Stream
 from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.machine import REMEDY, DeviceFull
 from mpibow.errors import DeviceError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.system.sizes import aligned, in_words
 
 from .graphs import first_line, load_cudnn, refusals

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
+from mpibow.graph import Array, Buffers, Call, Formats, Op, Shapes, Tags
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Tags
 from mpibow.ops import ClippedRelu, Gelu, LeakyRelu
 from mpibow.ops.philox import stream
 

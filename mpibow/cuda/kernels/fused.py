@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Graph, Op
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import Array, Graph, Kernels, Op
 from mpibow.graph.layout import ALIGNMENT, Layout
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.rewrite import frozen

@@ -7,9 +7,8 @@ from math import prod
 
 import numpy as np
 
+from mpibow.graph import Array, Call, Formats, Op, Shapes, Tags
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Call, Formats, Shapes, Tags
 from mpibow.ops.mixup import larger_shares
 from mpibow.ops.philox import stream
 

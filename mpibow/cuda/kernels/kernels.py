@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mpibow.cuda.device.array import PlanArray
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 THREADS = 256  # of a block: as in each.cuh
 WARP = 32

@@ -12,7 +12,7 @@ from mpibow.cuda.device.cupy_driver import CudaGraph, Driver, Event, Stream
 from mpibow.cuda.device.driver import Refused
 from mpibow.cuda.device.machine import Machine
 from mpibow.errors import DeviceError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 from .compile import Module, compiled
 from .cudnn import Enqueue

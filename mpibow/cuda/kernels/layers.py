@@ -11,8 +11,7 @@ from typing import Any
 from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.kernels import listing
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Spec, Specs, Tags, canonical_formats
+from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Op, Shapes, Spec, Specs, Tags, canonical_formats
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu

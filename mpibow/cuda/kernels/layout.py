@@ -8,9 +8,8 @@ import numpy as np
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import address_of
 from mpibow.errors import ShapeError
+from mpibow.graph import Array, Call, Formats, Op, Shape, Shapes, Tags
 from mpibow.graph.formats import Reorder, parse, physical
-from mpibow.graph.graph import Array, Op, Shape
-from mpibow.graph.kernel import Call, Formats, Shapes, Tags
 
 from .kernels import UNITS, Launch, Launches, instance, turns
 

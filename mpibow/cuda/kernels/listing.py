@@ -3,8 +3,7 @@
 import math
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph, Shape
-from mpibow.graph.kernel import Shapes
+from mpibow.graph import Graph, Shape, Shapes
 from mpibow.graph.rewrite import fuse
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu, with_norm, with_relu

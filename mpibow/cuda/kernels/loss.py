@@ -9,9 +9,8 @@ from math import prod
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
+from mpibow.graph import Array, Buffers, Call, Op, Shapes
 from mpibow.graph.formats import parse, physical
-from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Buffers, Call, Shapes
 
 from .elementwise import fill
 from .kernels import Launches, integer, kind, launch, turns, warps

@@ -4,9 +4,8 @@ from math import prod
 
 import numpy as np
 
+from mpibow.graph import Buffers, Call, Op, Shapes, Spec
 from mpibow.graph.formats import parse, physical
-from mpibow.graph.graph import Op
-from mpibow.graph.kernel import Buffers, Call, Shapes, Spec
 from mpibow.ops import LayerNorm
 from mpibow.ops.wide import WideLayerNorm
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Shape
+from mpibow.graph import Shape
 
 Role = Literal["in", "out"]
 SIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "bool": 1}  # bytes of an element

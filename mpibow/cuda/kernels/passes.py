@@ -15,7 +15,7 @@ from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 
 from .cudnn import Enqueue

@@ -4,8 +4,7 @@ import numpy as np
 
 from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call
+from mpibow.graph import Array, Call
 from mpibow.ops.pointwise import Pointwise, bound
 
 from .kernels import CONDITIONS, KERNELS, TYPES, Launch, Launches, instance, lanes, turns

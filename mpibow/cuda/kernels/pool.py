@@ -3,9 +3,8 @@
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
+from mpibow.graph import Array, Buffers, Call, Formats, Op, Shape, Shapes, Tags
 from mpibow.graph.formats import canonical, physical
-from mpibow.graph.graph import Array, Op, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Tags
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
 
 from .kernels import Launches, kind, lanes, launch, turns

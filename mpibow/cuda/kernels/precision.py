@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.device.machine import Machine
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 from .cudnn import pointer_of
 from .flat import LOSS_SCALE

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from mpibow.graph.graph import Shape
+from mpibow.graph import Shape
 from mpibow.ops.window import Pair
 
 from .operands import Operand, Operands, Precision, Role, Scalar, channels, image

@@ -7,20 +7,20 @@ from typing import Any
 
 from mpibow import ops
 from mpibow.cuda.kernels import elementwise, image, layout, loss, norm, pointwise, pool
-from mpibow.graph.formats import Reorder
-from mpibow.graph.graph import Op
-from mpibow.graph.kernel import (
+from mpibow.graph import (
     Buffers,
     Call,
     Formats,
     Kernel,
     KernelTable,
+    Op,
     Run,
     Shapes,
     Tags,
     as_given,
     canonical_formats,
 )
+from mpibow.graph.formats import Reorder
 from mpibow.graph.rewrite import Convert, Widths
 from mpibow.graph.steps import Sum
 from mpibow.ops import (

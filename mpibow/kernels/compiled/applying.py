@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpibow.graph.graph import Array, Arrays
+from mpibow.graph import Array, Arrays
 from mpibow.kernels.compiled.steps import BLOCK, Numbers, chunk, compiled, copied, inlined, plus_square
 
 if TYPE_CHECKING:

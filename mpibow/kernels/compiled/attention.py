@@ -7,7 +7,7 @@ the factor of each row.
 import numba
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 from .native import Address, Back, Floats, Single, Words, floats, integers, native, octets, words
 from .numeric import exp, inlined, largest

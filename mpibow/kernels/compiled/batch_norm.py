@@ -11,8 +11,7 @@ from llvmlite import ir
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Specs
+from mpibow.graph import FLOAT, Buffers, Call, Run, Shapes, Specs
 from mpibow.ops import BatchNorm
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu

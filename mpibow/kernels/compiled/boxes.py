@@ -10,9 +10,8 @@ from math import prod
 import numpy as np
 from llvmlite.ir import IRBuilder, Value
 
+from mpibow.graph import Array, Binding, Call, Formats, Kernel, Run, Shapes, Tags, canonical_formats
 from mpibow.graph.formats import canonical, parse
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, canonical_formats
 from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import MOVES, Concat, PadChannels
 from mpibow.ops.moves import Moves

@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
+from mpibow.graph import Call, Formats, Kernel, Op, Run, Shape, Shapes, Tags
 from mpibow.graph.formats import canonical, parse, physical
-from mpibow.graph.graph import Op, Shape
-from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.ops.fused import ExpandAdd, ExpandMultiply
 
 from .boxes import copied, joined, strides

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Binding, Call, Kernel, Run
+from mpibow.graph import Array, Binding, Call, Kernel, Run
 from mpibow.ops import Jitter, colour
 from mpibow.ops.colour import LUMA
 from mpibow.ops.philox import stream

@@ -17,8 +17,7 @@ from numba.core.ccallback import CFunc
 from numba.core.types import Type
 from numba.extending import intrinsic
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Run
+from mpibow.graph import Array, Run
 
 from .code_cache import jit
 

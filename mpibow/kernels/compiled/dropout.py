@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph import Array, Buffers, Call, Kernel, Op, Run, Shapes
 from mpibow.ops import Dropout
 from mpibow.ops.philox import stream
 

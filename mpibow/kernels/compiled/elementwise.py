@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mpibow.graph import Buffers, Call, Kernel, Run, Shapes, as_given
 from mpibow.graph.formats import physical
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, as_given
 from mpibow.graph.steps import Sum
 from mpibow.ops import Add, Gelu, Maximum, Multiply
 from mpibow.ops.fused import AddRelu

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from mpibow.graph.graph import Array, Arrays
+from mpibow.graph import Array, Arrays
 from mpibow.graph.layout import TILE
 from mpibow.kernels.numpy.arrays import *  # noqa: F403
 from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays

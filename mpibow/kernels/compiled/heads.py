@@ -6,8 +6,7 @@ from math import prod
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
+from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.ops import Attention
 from mpibow.ops.fused import HeadsAttention
 

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph import Array, Call, Kernel, Run
 from mpibow.ops import Augment, CentreCrop, Cutout, Normalise
 from mpibow.ops import image as reference
 from mpibow.ops.philox import stream

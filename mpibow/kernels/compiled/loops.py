@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.steps import (
     BLOCK,

@@ -8,8 +8,7 @@ import math
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Op
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph import FLOAT, Buffers, Call, Kernel, Op, Run, Shapes
 from mpibow.ops import Accuracy, CountedMean, LabelCount, SoftCrossEntropy, SoftmaxCrossEntropy
 
 from .native import Address, Arguments, Floats, Indices, floats, integers, native, row_at

@@ -4,8 +4,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph.graph import Array, Shape
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph import Array, Buffers, Call, Kernel, Run, Shape, Shapes
 from mpibow.ops import Dense, Matmul
 from mpibow.ops.fused import TurnedMatmul
 

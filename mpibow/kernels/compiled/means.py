@@ -2,9 +2,8 @@
 
 import numpy as np
 
+from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Shapes, Tags
 from mpibow.graph.formats import canonical, parse
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Tags
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
 
 from .native import Address, Arguments, Back, Floats, Words, native, row_at

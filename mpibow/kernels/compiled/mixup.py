@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph import Call, Kernel, Run
 from mpibow.ops import Mix, MixShares, OneHot
 from mpibow.ops.mixup import SHARES, larger_shares
 from mpibow.ops.philox import stream

@@ -19,8 +19,7 @@ from numba.core.types import Type
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype
 
-from mpibow.graph.graph import Array, DType
-from mpibow.graph.kernel import Call
+from mpibow.graph import Array, Call, DType
 
 from .code_cache import c_function
 from .command import SIGNATURE, Command, Version, instruction

@@ -5,8 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel
+from mpibow.graph import FLOAT, Buffers, Call, Kernel
 from mpibow.ops import GroupNorm, LayerNorm, RmsNorm
 from mpibow.ops.norms import moments
 

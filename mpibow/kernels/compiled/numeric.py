@@ -6,7 +6,7 @@ from llvmlite import ir
 from llvmlite.ir import IRBuilder, Value
 from numba import njit, types
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 from .code_cache import PART, F
 from .command import instruction

@@ -15,7 +15,7 @@ from llvmlite import ir
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.memory import zeros
 from mpibow.kernels.isa import isa
 from mpibow.kernels.numpy import orthogonal as reference

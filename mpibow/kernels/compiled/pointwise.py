@@ -11,8 +11,8 @@ import numpy as np
 
 from mpibow.formulas.formula import Dialect, Formula
 from mpibow.formulas.numba_source import NUMBA, head
+from mpibow.graph import Binding, Call, Formats, Kernel, Run, Shapes, Tags, as_given, canonical_formats
 from mpibow.graph.formats import physical
-from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, as_given, canonical_formats
 from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import POINTWISE, Cast, Compare, Where, pointwise
 

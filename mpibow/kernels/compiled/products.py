@@ -7,8 +7,7 @@ cost as much as the product: these columns then pass by the rows.
 
 import numba
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Spec
+from mpibow.graph import FLOAT, Spec
 
 from .code_cache import shared
 from .native import Address, Floats, floats, native, row_at

@@ -1,7 +1,6 @@
 """LSTM and GRU: the inputs of all steps at once, then step by step the passes of `time_steps`."""
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec, Specs
+from mpibow.graph import FLOAT, Buffers, Call, Kernel, Run, Shapes, Spec, Specs
 from mpibow.ops import Gru, Lstm
 
 from .boxes import copied

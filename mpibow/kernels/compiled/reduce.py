@@ -7,8 +7,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run
+from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Run
 from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import Expand, ReduceMax, ReduceMean, ReduceSum
 

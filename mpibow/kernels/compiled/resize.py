@@ -5,7 +5,7 @@ import math
 import numba
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.numpy.resize import BITS
 
 from .command import Command

@@ -4,8 +4,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph import Array, Call, Kernel, Run
 from mpibow.ops import Rotary
 from mpibow.ops.rotary import angles
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run
+from mpibow.graph import FLOAT, Buffers, Call, Kernel, Run
 from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import Embedding, Gather, MatrixFactorisation
 from mpibow.ops.gather import starts_of

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.layout import TILE
 
 from .code_cache import PART, F, jit

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from mpibow.graph.kernel import KernelTable
+from mpibow.graph import KernelTable
 
 MODULES = (
     "boxes",

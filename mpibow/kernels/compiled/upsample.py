@@ -4,8 +4,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph import FLOAT, Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops import Upsample
 from mpibow.ops.upsample import neighbours
 

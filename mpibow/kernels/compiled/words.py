@@ -6,8 +6,7 @@ Processors that store in order show a word behind all that was written before it
 import ctypes
 from functools import cache
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import PAUSE
+from mpibow.graph import PAUSE, Array
 
 from .command import Command, call
 from .native import Words, native

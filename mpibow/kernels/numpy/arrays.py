@@ -2,7 +2,7 @@
 
 import numpy.typing as npt
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.memory import zeros
 
 __all__ = ["host", "meter", "put", "rows_sum", "sum_squares", "zeros"]

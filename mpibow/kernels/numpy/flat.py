@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mpibow.graph.graph import Array, Arrays
+from mpibow.graph import Array, Arrays
 from mpibow.graph.layout import whole
 from mpibow.kernels.passes import WHOLE, Half, Local, States, StepArrays
 

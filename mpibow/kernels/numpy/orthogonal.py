@@ -6,8 +6,8 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from mpibow.graph import Array, Shape
 from mpibow.graph.formats import unpack
-from mpibow.graph.graph import Array, Shape
 from mpibow.graph.layout import Span
 from mpibow.kernels.passes import Matrix
 

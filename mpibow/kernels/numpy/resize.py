@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 # Fractional bits of a weight: 32 less 8 for a pixel, one for the sign, and one for sums that rounding takes above 1.
 BITS = 22

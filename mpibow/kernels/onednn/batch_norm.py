@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec, Tags, as_given
+from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Run, Shapes, Spec, Tags, as_given
 from mpibow.kernels.compiled import batch_norm as blocks
 from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import together

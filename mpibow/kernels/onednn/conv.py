@@ -5,9 +5,8 @@ from ctypes import c_int
 
 import numpy as np
 
+from mpibow.graph import FLOAT, Array, Buffers, Call, Formats, Kernel, Op, Run, Shape, Shapes, Spec, Specs, Tags
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import FLOAT, Array, Op, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec, Specs, Tags
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.compiled.native import Floats, Single, native

@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
+from mpibow.graph import Array, Arrays, Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.graph.formats import canonical, physical
-from mpibow.graph.graph import Array, Arrays
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, Back, floats, native, row_at
 from mpibow.ops import Conv2d, ConvTranspose2d

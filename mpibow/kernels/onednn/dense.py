@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
+from mpibow.graph import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.factors import LANES, write_factors

@@ -13,8 +13,7 @@ from llvmlite import ir
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Call, Shapes, Spec
+from mpibow.graph import FLOAT, Array, Call, Shapes, Spec
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.compiled.native import Address, Floats, floats, native
 from mpibow.kernels.compiled.vectors import F32, I64, load, places, plus_product, registers, specialised, store

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from mpibow.graph.graph import Graph, Node, Op
+from mpibow.graph import Graph, Node, Op
 from mpibow.graph.rewrite import fuse, rebuilt
 from mpibow.ops import Add, Attention, Conv2d, Expand, Matmul, Multiply, Permute, Split
 from mpibow.ops.fused import ExpandAdd, ExpandMultiply, HeadsAttention, TurnedMatmul, with_norm, with_relu

@@ -13,8 +13,7 @@ from platform import machine
 from typing import TypeVar
 
 from mpibow.errors import DeviceError, ShapeError
-from mpibow.graph.graph import Shape
-from mpibow.graph.kernel import Shapes
+from mpibow.graph import Shape, Shapes
 from mpibow.kernels.compiled.command import Command, call
 from mpibow.kernels.compiled.native import native
 from mpibow.kernels.isa import OPTIONS, isa

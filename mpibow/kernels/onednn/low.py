@@ -8,7 +8,7 @@ registers. Taps that read padding are left out.
 
 import math
 
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph import Buffers, Call, Kernel, Run, Shapes
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.vectors import BLOCK, LINE, turn

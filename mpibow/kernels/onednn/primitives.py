@@ -6,8 +6,7 @@ from ctypes import byref, c_char_p, c_int, c_void_p
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Specs, Tags
+from mpibow.graph import Array, Buffers, Call, Formats, Kernel, Op, Run, Shapes, Specs, Tags
 from mpibow.kernels.compiled.command import Command
 
 from .capi import (

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64
 from dataclasses import replace
 
+from mpibow.graph import Buffers, Call, Formats, Kernel, Run, Shape, Shapes, Tags, as_given
 from mpibow.graph.formats import Reorder
-from mpibow.graph.graph import Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags, as_given
 from mpibow.kernels.compiled import means, norms
 from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn import capi as dnn

@@ -40,8 +40,7 @@ from mpibow.cuda.kernels.specs import (
     Spec,
 )
 from mpibow.errors import DeviceError
-from mpibow.graph.graph import Graph
-from mpibow.graph.kernel import Shapes
+from mpibow.graph import Graph, Shapes
 from mpibow.graph.steps import inputs_wanted, trained_values
 from mpibow.graph.wide import widen
 from mpibow.job.synthetic import SHAPES

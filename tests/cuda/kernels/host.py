@@ -16,7 +16,7 @@ import pytest
 
 from mpibow.cuda.kernels.compile import FORMULA, HEADERS, SOURCES, texts
 from mpibow.cuda.kernels.kernels import KERNELS, Constant, Launch
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 
 HEADER = Path(__file__).with_name("host.h")
 COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)

@@ -23,9 +23,8 @@ from mpibow.cuda.kernels.specs import (
     ReluBackward,
     Spec,
 )
+from mpibow.graph import Array, Call, Kernel, Kernels, Run
 from mpibow.graph.formats import Reorder, pack, unpack
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Kernel, Kernels, Run
 from tests.kernels.reference import REFERENCE
 
 WORKSPACE = 64  # bytes that every spec asks for, so that scratch is declared and handed on

@@ -12,7 +12,7 @@ from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.kernels import Constant
 from mpibow.formulas.language import formula
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import Half, Local, StepArrays, chunks_of
 from mpibow.optim.update import Update

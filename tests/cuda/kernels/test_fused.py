@@ -4,7 +4,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.cuda.kernels.fused import without_form
-from mpibow.graph.graph import Graph
+from mpibow.graph import Graph
 
 
 def net(between) -> Graph:

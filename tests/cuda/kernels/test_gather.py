@@ -5,7 +5,7 @@ import pytest
 
 from mpibow.cuda.kernels.layout import gather
 from mpibow.data.slots import fill_counter
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from tests.cuda.kernels.host import needs_compiler, prepared, run_all
 
 pytestmark = needs_compiler

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from mpibow.cuda.kernels.operands import PRECISIONS
-from mpibow.graph.graph import Array, Graph, Tensor
-from mpibow.graph.kernel import Kernels
+from mpibow.graph import Array, Graph, Kernels, Tensor
 from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.graph.rewrite import frozen

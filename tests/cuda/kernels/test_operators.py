@@ -16,9 +16,8 @@ from mpibow import ops
 from mpibow.cuda.kernels.kernels import KERNELS, Launch
 from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.errors import ShapeError
+from mpibow.graph import FLOAT, Kernel, Run
 from mpibow.graph.formats import Reorder
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Kernel, Run
 from mpibow.graph.rewrite import Convert
 from mpibow.graph.steps import Sum
 from mpibow.kernels.numpy import OPERATORS as NUMPY

@@ -26,8 +26,7 @@ from mpibow.cuda.kernels.specs import (
     scalars,
 )
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Shapes
+from mpibow.graph import Array, Shapes
 from mpibow.job.synthetic import SHAPES
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier

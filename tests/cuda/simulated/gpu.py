@@ -26,7 +26,7 @@ from mpibow.cuda.kernels.opened import NAMES, Gpu
 from mpibow.cuda.kernels.operands import PRECISIONS
 from mpibow.cuda.kernels.precision import Shadows
 from mpibow.cuda.kernels.specs import Spec
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.memory import zeros
 from tests.cuda.device.fakes import gpu
 from tests.cuda.device.simulated import SimDriver, SimStream

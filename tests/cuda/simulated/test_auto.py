@@ -13,7 +13,7 @@ from mpibow.comm import Communicator, Single
 from mpibow.config import Config
 from mpibow.cuda import room
 from mpibow.errors import DeviceError, ShapeError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.job import on_device
 from mpibow.job.choice import Rooms
 from mpibow.job.device import HOST, Device

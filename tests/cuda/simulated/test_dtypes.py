@@ -9,7 +9,7 @@ import pytest
 
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData, NamedArrays
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.graph.rewrite import Convert
 from mpibow.job import Job, make_job
 from mpibow.models.augmentation import Augmentation, ColourJitter

@@ -17,7 +17,7 @@ from mpibow.data.loading import Loading
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline_choice import PipelineChoice
 from mpibow.errors import DeviceError, DivergedError, ShapeError
-from mpibow.graph.graph import Tensor
+from mpibow.graph import Tensor
 from mpibow.job import Job
 from mpibow.job.device import HOST
 from mpibow.job.memory import learner_bytes

@@ -5,7 +5,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT
+from mpibow.graph import FLOAT
 from mpibow.kernels.compiled.attention import FEW, ROWS
 from mpibow.kernels.compiled.heads import KEPT
 from mpibow.kernels.compiled.table import OPERATORS

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.compiled.table import OPERATORS
 from mpibow.kernels.numpy import OPERATORS as NUMPY

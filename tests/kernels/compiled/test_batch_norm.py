@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.kernel import Kernel, Shapes, as_given
+from mpibow.graph import Kernel, Shapes, as_given
 from mpibow.kernels.compiled import batch_norm
 from mpibow.ops.fused import NormAddRelu
 from tests.kernels.against import check, twin

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
+from mpibow.graph import Array
 from mpibow.graph.formats import unpack
-from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.compiled.factors import LANES, write_factors
 from mpibow.kernels.onednn.dense import TILES

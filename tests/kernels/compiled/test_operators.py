@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Shapes
+from mpibow.graph import FLOAT, Array, Shapes
 from mpibow.graph.steps import Sum
 from mpibow.kernels.compiled import table
 from mpibow.kernels.compiled.command import Command

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.graph.memory import zeros
 from mpibow.kernels.compiled.matmul import multiplied
 from mpibow.kernels.compiled.products import DEEP, FEW, room

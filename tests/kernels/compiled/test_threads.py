@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpibow import ops
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.kernels.compiled.command import call, together
 from mpibow.kernels.compiled.native import Words, native
 from mpibow.kernels.compiled.numeric import inlined

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.kernel import Shapes
+from mpibow.graph import Shapes
 from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn.conv import Convolution
 from mpibow.kernels.onednn.depthwise import TAPS

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.kernel import Shapes
+from mpibow.graph import Shapes
 from mpibow.kernels.onednn import low
 from mpibow.ops.fused import ConvRelu
 from tests.kernels.against import compare

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
+from mpibow.graph import Shapes
 from mpibow.graph.formats import Reorder
-from mpibow.graph.kernel import Shapes
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.kernels.onednn import winograd

@@ -6,7 +6,7 @@ from math import ceil, prod
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from tests.kernels.cases import Case
 from tests.kernels.checked import IMAGE, SUM, Checked, Lengths, Shapes
 from tests.kernels.draw import (

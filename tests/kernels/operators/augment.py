@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph import FLOAT, Array
 from tests.kernels.cases import Case
 from tests.kernels.checked import IMAGE, Checked, N, block
 from tests.kernels.draw import (

@@ -3,7 +3,7 @@
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT
+from mpibow.graph import FLOAT
 from tests.kernels.cases import Case
 from tests.kernels.checked import Checked, N
 from tests.kernels.draw import tensors

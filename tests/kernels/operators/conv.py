@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from tests.kernels.cases import INITIAL, Case
 from tests.kernels.checked import IMAGE, SUM, Checked, Lengths, Shapes, Weights
 from tests.kernels.draw import (

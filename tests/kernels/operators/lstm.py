@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from tests.kernels.cases import INITIAL, Case
 from tests.kernels.checked import SUM, Checked, Lengths, N, Shapes
 from tests.kernels.draw import Cases

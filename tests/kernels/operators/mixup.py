@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from mpibow.ops.mixup import larger_shares
 from tests.kernels.cases import Case
 from tests.kernels.checked import IMAGE, Checked, N, block

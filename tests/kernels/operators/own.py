@@ -3,7 +3,7 @@
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import Array
+from mpibow.graph import Array
 from tests.kernels.cases import Case
 from tests.kernels.checked import Checked
 from tests.kernels.draw import tensors

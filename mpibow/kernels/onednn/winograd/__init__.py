@@ -16,7 +16,7 @@ some groups at a time, so that the sums are seldom read and written.
 
 import math
 
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph import Buffers, Call, Kernel, Run, Shapes
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Arguments
 from mpibow.kernels.onednn.conv import Conv, before_relu, floats_of, in_blocks, plain
