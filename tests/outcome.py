@@ -5,10 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.graph import Array, Graph, Kernels
+from mpibow.graph import Array, Graph, Kernels, choose_layout, compile_plan, initial_weights
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.kernels import NUMPY
 
 

@@ -7,8 +7,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ShapeError
-from mpibow.graph import Array, Graph, Tensor
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph import Array, Graph, Tensor, choose_layout, compile_plan
 from mpibow.kernels import NUMPY, find_kernels
 from mpibow.testing import check_operator
 from tests.outcome import outcome

@@ -15,8 +15,7 @@ import mpibow as mb
 from mpibow.convert.pickles import write_state_dict
 from mpibow.errors import ConfigError
 from mpibow.export import export, main
-from mpibow.graph import Graph
-from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
+from mpibow.graph import Graph, initial_weights, plan_layout, plan_statistics
 from mpibow.job.starting_weights import of_program, take
 from mpibow.models import MODELS
 from mpibow.models.torchvision import names_of

@@ -15,9 +15,7 @@ from mpibow.data.order import samples_at
 from mpibow.data.records import RecordFile, RecordForm, write_file
 from mpibow.data.slots import Slot
 from mpibow.errors import ConfigError, RecordError
-from mpibow.graph import Array, Graph
-from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Array, Graph, compile_plan, plan_layout
 from mpibow.job import Job
 from mpibow.kernels import NUMPY
 from mpibow.learn.learners import Learner

@@ -51,8 +51,7 @@ from benchmarks.averaging.sma_scaling import counts
 from benchmarks.sides import ROOT, Found, note, parser_of
 from mpibow.errors import DivergedError
 from mpibow.fitted import Fitted
-from mpibow.graph import Array, Tensor
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph import Array, Plan, Tensor, choose_layout, compile_plan
 from mpibow.job import kernels_of, open_data
 from mpibow.models.classifier import Net
 from mpibow.models.convnet import convnet, lenet

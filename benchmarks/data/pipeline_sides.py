@@ -20,9 +20,7 @@ from mpibow.data.readers import DirectReader, Reader
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.slots import Slot
 from mpibow.data.timeline import fixed
-from mpibow.graph import Graph
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph import Graph, choose_layout, compile_plan, initial_weights
 from mpibow.kernels import find_kernels
 from mpibow.ops import augment, normalise
 

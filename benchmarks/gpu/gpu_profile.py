@@ -15,7 +15,7 @@ from mpibow.comm.communicator import Single
 from mpibow.cuda.kernels.cudnn import Enqueue, seconds_of
 from mpibow.cuda.kernels.opened import Gpu
 from mpibow.data.dataset import read_into
-from mpibow.graph.layout import initial_weights
+from mpibow.graph import initial_weights
 from mpibow.graph.steps import Step, kind_of
 from mpibow.job import Job, on_device
 from mpibow.job.synthetic import made_up_job

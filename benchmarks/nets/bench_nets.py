@@ -35,9 +35,7 @@ from benchmarks.nets.nets_page import page
 from benchmarks.sides import Found, after, machine, note, parser_of_rounds, write
 from benchmarks.turns import Side, in_turn, opened
 from mpibow.diagnose.profile import profile
-from mpibow.graph import Graph
-from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Graph, compile_plan, plan_layout
 from mpibow.job import Job
 from mpibow.kernels import KernelSet
 from mpibow.run.results import versions

@@ -25,9 +25,8 @@ from mpibow.aten.agreement import run_plan
 from mpibow.aten.comparison import Means
 from mpibow.aten.net import TorchNet
 from mpibow.errors import ConfigError
+from mpibow.graph import choose_layout, compile_plan, initial_weights
 from mpibow.graph import graph as graphs
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.job.fingerprint import crc_of
 from mpibow.kernels import NUMPY
 from mpibow.pytorch import copied

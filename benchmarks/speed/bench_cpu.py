@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.sides import Found, Peer, after, machine, note, ours, parser_of, rate, write
 from benchmarks.speed.cpu_page import NETS, Figure, Round, page
-from mpibow.graph.plan import choose_layout
+from mpibow.graph import choose_layout
 from mpibow.job.synthetic import SHAPES
 from mpibow.kernels import find_kernels
 from mpibow.models import MODELS

@@ -6,9 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mpibow.errors import ConfigError
-from mpibow.graph import Array
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import Plan
+from mpibow.graph import Array, Plan, initial_weights
 
 Arrays: TypeAlias = Mapping[str, Array]
 

@@ -16,8 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from mpibow import ops
 from mpibow.errors import ConfigError
-from mpibow.graph import FLOAT, Array, Graph, Shape
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph import FLOAT, Array, Graph, Plan, Shape, choose_layout, compile_plan
 from mpibow.graph.steps import trained_values
 from mpibow.kernels import NUMPY
 

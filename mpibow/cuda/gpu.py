@@ -14,8 +14,7 @@ from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.data.readers import Reader
 from mpibow.data.slots import Feed
 from mpibow.errors import CommunicationError, ConfigError, DeviceError
-from mpibow.graph import Array
-from mpibow.graph.plan import Plan
+from mpibow.graph import Array, Plan
 from mpibow.job.device import Compute, Device
 from mpibow.job.job import Job
 from mpibow.job.memory import Memory

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from mpibow.graph.plan import Plan
+from mpibow.graph import Plan
 from mpibow.graph.wide import MARK
 from mpibow.learn.learners import Binder
 from mpibow.learn.replica import Replicas

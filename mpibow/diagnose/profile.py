@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.data.dataset import read_into
-from mpibow.graph import Run, Shapes, one_by_one
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Run, Shapes, compile_plan, initial_weights, one_by_one
 from mpibow.graph.steps import Step, kind_of
 from mpibow.job import Job
 

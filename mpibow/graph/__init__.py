@@ -43,3 +43,5 @@ from .kernel import (
     one_by_one,
     runs,
 )
+from .layout import ALIGNMENT, Layout, Span, initial_weights, plan_layout, plan_statistics
+from .plan import Plan, choose_layout, compile_plan

@@ -10,7 +10,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.formulas.formula import Formula, Machine
-from mpibow.graph.plan import choose_layout
+from mpibow.graph import choose_layout
 
 from .device import HOST, Device
 from .job import Job, kernels_of

@@ -12,8 +12,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.data.loading import Loading
 from mpibow.data.readers import Reader
 from mpibow.data.slots import Feed
-from mpibow.graph import Array, ArraysByName
-from mpibow.graph.plan import Plan
+from mpibow.graph import Array, ArraysByName, Plan
 from mpibow.kernels import KernelSet
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas

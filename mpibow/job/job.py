@@ -11,10 +11,8 @@ from typing import Any, TypeVar
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
-from mpibow.graph import one_by_one
-from mpibow.graph.layout import Layout, plan_layout
+from mpibow.graph import Layout, Plan, choose_layout, compile_plan, one_by_one, plan_layout
 from mpibow.graph.memory import zeros
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.rewrite import frozen
 from mpibow.kernels import KernelSet, find_kernels
 from mpibow.learn.directions import Matrices, matrices_of

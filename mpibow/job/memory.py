@@ -11,7 +11,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.errors import ConfigError
-from mpibow.graph.plan import Plan
+from mpibow.graph import Plan
 from mpibow.sync.rule import MOST, RuleSettings
 from mpibow.system.sizes import in_words
 from mpibow.tune import Counts, shortened

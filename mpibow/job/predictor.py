@@ -15,9 +15,8 @@ from PIL.Image import Image as Photo
 from mpibow.config import Config
 from mpibow.data.dataset import Frame, float32, is_frame, numeric_array
 from mpibow.errors import ConfigError
-from mpibow.graph import FLOAT, Array, ArraysByName, Graph, Shape
+from mpibow.graph import FLOAT, Array, ArraysByName, Graph, Plan, Shape, choose_layout, compile_plan
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.kernels import KernelSet
 from mpibow.models.classifier import Build
 from mpibow.models.objective import predictions, read_by

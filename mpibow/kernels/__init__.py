@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mpibow.errors import DeviceError, install
-from mpibow.graph import Kernels, Run
-from mpibow.graph.layout import ALIGNMENT
+from mpibow.graph import ALIGNMENT, Kernels, Run
 from mpibow.kernels import numpy as reference
 
 from .numpy import flat

@@ -9,8 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from mpibow.graph import Array
-from mpibow.graph.layout import Layout, Span
+from mpibow.graph import Array, Layout, Span
 from mpibow.kernels.numpy.orthogonal import cost_of, matrix_of, place_of
 from mpibow.kernels.passes import FlatKernels
 from mpibow.ops.products import Products

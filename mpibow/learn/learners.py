@@ -12,10 +12,9 @@ import numpy as np
 
 from mpibow.data.slots import Slot
 from mpibow.errors import DeviceError
-from mpibow.graph import Array
+from mpibow.graph import Array, Layout, Plan
 from mpibow.graph.bound import SILENT, BoundPlan
-from mpibow.graph.layout import Layout, halves
-from mpibow.graph.plan import Plan
+from mpibow.graph.layout import halves
 from mpibow.optim.update import Update
 from mpibow.system.sizes import in_words
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.graph import Array
-from mpibow.graph.layout import Layout, Span
+from mpibow.graph import Array, Layout, Span
 from mpibow.kernels.passes import FlatKernels, Local, States
 from mpibow.optim.groups import group_of
 from mpibow.optim.muon import Muon, OnMatrices

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mpibow.graph import PAUSE, Array
+from mpibow.graph import PAUSE, Array, Plan
 from mpibow.graph.bound import Signals
-from mpibow.graph.plan import Plan
 from mpibow.graph.stages import stages_of, steps_in
 
 from .replica import Replicas

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.aten.agreement import refuse_difference, run_plan
-from mpibow.graph import FLOAT, Array, Graph, Kernels
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph import FLOAT, Array, Graph, Kernels, choose_layout, compile_plan
 from mpibow.kernels import NUMPY
 
 from .net import OnnxNet

@@ -5,8 +5,7 @@ from dataclasses import asdict
 import numpy as np
 
 from mpibow.config.schema import Ema
-from mpibow.graph import Array
-from mpibow.graph.plan import Plan
+from mpibow.graph import Array, Plan
 from mpibow.kernels.passes import PIECE
 
 from .checkpoint import read_arrays

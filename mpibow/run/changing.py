@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.comm.binding import core_limits
 from mpibow.errors import CommunicationError
-from mpibow.graph.layout import Span
+from mpibow.graph import Span
 from mpibow.job import Job
 from mpibow.job.memory import TAKEN
 from mpibow.optim.groups import frozen_for

@@ -7,7 +7,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
 from mpibow.data.loading import ReadAheadMemory
 from mpibow.data.pipeline_choice import PipelineChoice, choose
-from mpibow.graph.plan import Plan
+from mpibow.graph import Plan
 from mpibow.job import Job, on_device
 from mpibow.job.checks import described, poor_fits
 from mpibow.job.memory import copy_bytes, learner_bytes, replica_bytes, room_for

@@ -13,7 +13,7 @@ from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
-from mpibow.graph.plan import Plan, compile_plan
+from mpibow.graph import Plan, compile_plan
 from mpibow.job.device import Compute
 from mpibow.metrics.metric import Measure, total
 from mpibow.models.classifier import Build

@@ -17,8 +17,7 @@ from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.pipeline_choice import PipelineChoice, choose, prefetch, threads_of
 from mpibow.errors import ConfigError
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import Plan
+from mpibow.graph import Plan, initial_weights
 from mpibow.job import Job
 from mpibow.job.measures import directions
 from mpibow.job.memory import learner_bytes, memory_warnings

@@ -16,9 +16,7 @@ from mpibow.config.strict import build, plain
 from mpibow.data.sample_weights import checksum
 from mpibow.data.timeline import Timeline
 from mpibow.errors import ConfigError, OutputError
-from mpibow.graph import Array, ArraysByName
-from mpibow.graph.layout import Layout, initial_weights
-from mpibow.graph.plan import Plan
+from mpibow.graph import Array, ArraysByName, Layout, Plan, initial_weights
 from mpibow.job import Job
 from mpibow.job.document import buffers_of
 from mpibow.job.normalise import input_entries

@@ -12,9 +12,8 @@ import numpy as np
 from mpibow.comm.communicator import Call
 from mpibow.data.timeline import Timeline
 from mpibow.errors import CheckpointError
-from mpibow.graph import Array, ArraysByName, DType
-from mpibow.graph.layout import Layout, repack
-from mpibow.graph.plan import Plan
+from mpibow.graph import Array, ArraysByName, DType, Layout, Plan
+from mpibow.graph.layout import repack
 from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
 from mpibow.sync.engine import Engine

@@ -17,8 +17,7 @@ from mpibow.config.strict import build
 from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph import Array, ArraysByName, Buffer
-from mpibow.graph.plan import Plan
+from mpibow.graph import Array, ArraysByName, Buffer, Plan
 from mpibow.job import Job
 from mpibow.job.document import buffers_of, loaded
 from mpibow.job.starting_weights import LoadedWeights, take

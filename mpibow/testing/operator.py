@@ -7,11 +7,9 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph import FLOAT, Array, Graph, Shape, Tensor
+from mpibow.graph import FLOAT, Array, Graph, Shape, Tensor, compile_plan, initial_weights, plan_layout
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.memory import zeros
-from mpibow.graph.plan import compile_plan
 from mpibow.kernels import NUMPY
 from mpibow.ops import concat, multiply, parameter
 from mpibow.ops.reshape import View

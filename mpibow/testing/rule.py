@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.graph import Array, Weight
+from mpibow.graph import Array, Layout, Span, Weight
 from mpibow.graph.formats import canonical
-from mpibow.graph.layout import Layout, Span
 from mpibow.kernels import NUMPY
 from mpibow.kernels.passes import Local, chunks_of, share_of
 from mpibow.learn.local import Stepping

@@ -9,8 +9,7 @@ import pytest
 
 import mpibow as mb
 from benchmarks.nets import net_cells as cells
-from mpibow.graph import Graph
-from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph import Graph, initial_weights, plan_layout
 from mpibow.models.objective import objective
 from tests.oracle import pytorch
 from tests.outcome import outcome

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from mpibow.data.dataset import Array
-from mpibow.graph import Kernels
-from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Kernels, Layout, compile_plan, initial_weights, plan_layout, plan_statistics
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.objective import PREDICTION
 from tests.oracle import pytorch

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph import initial_weights, plan_layout
 from tests.examples.cases import CASES
 from tests.models.beside_numpy import compare, needs_onednn
 

@@ -8,11 +8,23 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph import Call, Formats, Graph, Kernel, Kernels, Run, Shapes
+from mpibow.graph import (
+    Call,
+    Formats,
+    Graph,
+    Kernel,
+    Kernels,
+    Layout,
+    Run,
+    Shapes,
+    choose_layout,
+    compile_plan,
+    initial_weights,
+    plan_layout,
+)
 from mpibow.graph.arrange import arrange
 from mpibow.graph.formats import Reorder, canonical, pack, physical, unpack
-from mpibow.graph.layout import Layout, initial_weights, plan_layout, repack
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph.layout import repack
 from mpibow.kernels.numpy import OPERATORS
 
 BLOCKED, WEIGHT, BACK = "aBcd4b", "ABcd4b4a", "ABcd4a4b"

@@ -8,9 +8,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph import Array, Graph, Kernels
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph import Array, Graph, Kernels, choose_layout, compile_plan, initial_weights
 from mpibow.graph.rewrite import frozen
 from mpibow.graph.steps import compile_steps
 from mpibow.kernels.numpy import OPERATORS

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph import Graph
-from mpibow.graph.layout import ALIGNMENT, TILE, Layout, initial_weights, plan_layout, repack, whole
+from mpibow.graph import ALIGNMENT, Graph, Layout, initial_weights, plan_layout
+from mpibow.graph.layout import TILE, repack, whole
 from tests.refusals import refuses
 
 

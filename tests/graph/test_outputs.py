@@ -7,9 +7,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ShapeError
-from mpibow.graph import Call, Graph, Kernel, Kernels, Op, Run, Shape, Tensor
-from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Call, Graph, Kernel, Kernels, Op, Run, Shape, Tensor, compile_plan, plan_layout
 from mpibow.kernels import NUMPY
 from mpibow.testing import check_operator
 from tests.outcome import outcome

@@ -7,10 +7,20 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph import Array, Graph, Kernel, Kernels, Tensor
+from mpibow.graph import (
+    Array,
+    Graph,
+    Kernel,
+    Kernels,
+    Layout,
+    Plan,
+    Tensor,
+    choose_layout,
+    compile_plan,
+    initial_weights,
+    plan_layout,
+)
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.layout import Layout, initial_weights, plan_layout
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.steps import Sum
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS

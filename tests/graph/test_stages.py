@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow.graph import choose_layout, compile_plan
 from mpibow.graph.bound import Signals
-from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.graph.stages import stages_of, steps_in
 from mpibow.kernels import NUMPY
 from mpibow.models.classifier import classifier

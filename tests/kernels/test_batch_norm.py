@@ -10,9 +10,7 @@ from mpibow import ops
 from mpibow.config import load_mapping
 from mpibow.data.dataset import ArrayData
 from mpibow.errors import ShapeError
-from mpibow.graph import Array, Graph, Kernels, Shapes
-from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Array, Graph, Kernels, Shapes, compile_plan, plan_layout
 from mpibow.job import make_job
 from mpibow.job.checks import few_values
 from mpibow.kernels.numpy import OPERATORS

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpibow.graph import Array, Shape, Weight
+from mpibow.graph import Array, Layout, Shape, Span, Weight
 from mpibow.graph.formats import canonical, physical
-from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.passes import FlatKernels, chunks_of
 from mpibow.learn.directions import Directions, described, matrices_of
 from mpibow.ops.initialisers import Constant

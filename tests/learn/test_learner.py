@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from mpibow.data.slots import Slot
-from mpibow.graph import Array, Graph, Kernels
-from mpibow.graph.layout import initial_weights, plan_layout, whole
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Array, Graph, Kernels, compile_plan, initial_weights, plan_layout
+from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.learn.learners import Learner, clip
 from mpibow.models import MODELS

@@ -11,10 +11,8 @@ from mpibow.cuda.feed.feeder import pack
 from mpibow.cuda.kernels.fused import fused_bytes
 from mpibow.cuda.learner import GpuBinder
 from mpibow.errors import DeviceError
-from mpibow.graph import Kernels
+from mpibow.graph import Kernels, Plan, compile_plan, plan_layout
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.graph import Weight
-from mpibow.graph.layout import Layout, Span
+from mpibow.graph import Layout, Span, Weight
 from mpibow.kernels.numpy import flat
 from mpibow.learn.local import Stepping, groups_of
 from mpibow.learn.replica import Replicas

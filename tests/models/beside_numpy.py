@@ -5,9 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from mpibow.graph import Array
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph import Array, choose_layout, compile_plan, initial_weights
 from mpibow.kernels import NUMPY, KernelSet, find_kernels
 from mpibow.models.classifier import Build
 

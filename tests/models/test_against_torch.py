@@ -6,9 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from mpibow.graph import Kernels
-from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Kernels, compile_plan, initial_weights, plan_layout, plan_statistics
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from mpibow.data.dataset import Array
-from mpibow.graph import FLOAT, Kernels, Tensor
+from mpibow.graph import FLOAT, Kernels, Tensor, compile_plan, initial_weights, plan_layout
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.models.classifier import classifier

@@ -7,9 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mpibow.graph import Graph, Kernels
-from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Graph, Kernels, compile_plan, initial_weights, plan_layout
 from mpibow.job.synthetic import SHAPES, TABLES
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS, OBJECTIVES

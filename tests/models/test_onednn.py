@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mpibow.graph import Array
-from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph import Array, initial_weights, plan_layout
 from mpibow.models import MODELS
 from mpibow.models.classifier import Build, classifier
 from tests.models.beside_numpy import compare, needs_onednn

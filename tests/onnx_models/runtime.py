@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.graph import Array, Graph
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph import Array, Graph, Plan, choose_layout, compile_plan, initial_weights
 from mpibow.kernels import NUMPY
 
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'mpibow[onnx]'")

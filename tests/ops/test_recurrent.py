@@ -5,8 +5,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.errors import ShapeError
-from mpibow.graph import Graph, Tensor
-from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph import Graph, Tensor, initial_weights, plan_layout
 from mpibow.testing import check_operator
 from tests.oracle import pytorch
 from tests.outcome import outcome

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from mpibow import ops
-from mpibow.graph import Array, Graph
-from mpibow.graph.layout import Layout, plan_layout
+from mpibow.graph import Array, Graph, Layout, plan_layout
 from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import chunks_of
 from mpibow.learn.local import Stepping, kept_of

@@ -7,8 +7,7 @@ import pytest
 
 from mpibow import dense, flatten
 from mpibow.data.dataset import Array
-from mpibow.graph import Tensor
-from mpibow.graph.layout import initial_weights
+from mpibow.graph import Tensor, initial_weights
 from tests.run import tiny
 
 LR, MOMENTUM, ITERATIONS = 0.1, 0.9, 6

@@ -9,8 +9,7 @@ from mpibow.comm import Communicator, Single
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.evaluate import on_host
-from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import Plan, compile_plan
+from mpibow.graph import Plan, compile_plan, initial_weights, plan_layout
 from mpibow.job.device import HOST
 from mpibow.kernels import NUMPY
 from mpibow.learn.scheduler import Scheduler

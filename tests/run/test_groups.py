@@ -9,8 +9,7 @@ from mpibow import batch_norm, dense, detach, flatten
 from mpibow.comm import Communicator
 from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
-from mpibow.graph import Tensor
-from mpibow.graph.layout import initial_weights
+from mpibow.graph import Tensor, initial_weights
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.optim.adam import AdamW
 from mpibow.run.changing import frozen_lines

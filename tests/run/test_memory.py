@@ -14,9 +14,8 @@ from mpibow.comm import Single
 from mpibow.comm.communicator import Communicator
 from mpibow.data.pipeline_choice import PipelineChoice
 from mpibow.errors import ConfigError
-from mpibow.graph import Tensor
+from mpibow.graph import Plan, Tensor
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.plan import Plan
 from mpibow.job import memory
 from mpibow.job.memory import Memory, learner_bytes
 from mpibow.learn.replica import Replicas

@@ -9,9 +9,7 @@ import pytest
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, global_avg_pool2d, max_pool2d, relu
 from mpibow.comm.communicator import Single
 from mpibow.errors import ShapeError
-from mpibow.graph import Tensor
-from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Tensor, compile_plan, plan_layout
 from mpibow.kernels import find_kernels
 from mpibow.run.session import Session
 from mpibow.train import train

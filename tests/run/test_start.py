@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpibow.data.timeline import Change, Timeline, fixed
-from mpibow.graph.layout import initial_weights
+from mpibow.graph import initial_weights
 from mpibow.run.checkpoint import read_header
 from mpibow.run.header import header_of
 from mpibow.run.start import Source, Start, lasting, start_of

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 from mpibow.config.strict import build
 from mpibow.errors import ConfigError
-from mpibow.graph import Array, Kernels
-from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import compile_plan
+from mpibow.graph import Array, Kernels, compile_plan, initial_weights, plan_layout
 from mpibow.kernels.numpy import OPERATORS, flat
 from mpibow.kernels.passes import FlatKernels, Local, StepArrays, chunks_of, share_of
 from mpibow.learn.replica import Replicas

@@ -11,8 +11,7 @@ from torch.utils import _pytree as pytree
 
 import mpibow as mb
 from mpibow.aten.agreement import largest, run_plan
-from mpibow.graph import FLOAT, Array, Graph
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph import FLOAT, Array, Graph, choose_layout, compile_plan
 from mpibow.graph.steps import trained_values
 from mpibow.kernels import find_kernels
 

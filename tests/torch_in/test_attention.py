@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.graph import FLOAT, Array, Graph
+from mpibow.graph import FLOAT, Array, Graph, compile_plan, initial_weights, plan_layout
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import compile_plan
 from mpibow.kernels import NUMPY, find_kernels
 from tests.oracle import pytorch
 

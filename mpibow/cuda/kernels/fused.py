@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph import Array, Graph, Kernels, Op
-from mpibow.graph.layout import ALIGNMENT, Layout
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph import ALIGNMENT, Array, Graph, Kernels, Layout, Op, Plan, choose_layout, compile_plan
 from mpibow.graph.rewrite import frozen
 from mpibow.graph.steps import gradient
 from mpibow.graph.wide import widen

@@ -15,9 +15,8 @@ from mpibow.cuda.device.cupy_driver import Stream
 from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.machine import Machine
 from mpibow.errors import DeviceError, install
-from mpibow.graph import Array
+from mpibow.graph import Array, Plan
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.plan import Plan
 from mpibow.kernels import cache_folder
 from mpibow.kernels.passes import chunks_of
 from mpibow.learn.replica import Replicas

@@ -7,19 +7,7 @@ from typing import Any
 
 from mpibow import ops
 from mpibow.cuda.kernels import elementwise, image, layout, loss, norm, pointwise, pool
-from mpibow.graph import (
-    Buffers,
-    Call,
-    Formats,
-    Kernel,
-    KernelTable,
-    Op,
-    Run,
-    Shapes,
-    Tags,
-    as_given,
-    canonical_formats,
-)
+from mpibow.graph import Buffers, Call, Formats, Kernel, KernelTable, Op, Run, Shapes, Tags, as_given, canonical_formats
 from mpibow.graph.formats import Reorder
 from mpibow.graph.rewrite import Convert, Widths
 from mpibow.graph.steps import Sum

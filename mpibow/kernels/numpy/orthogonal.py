@@ -6,9 +6,8 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.graph import Array, Shape
+from mpibow.graph import Array, Shape, Span
 from mpibow.graph.formats import unpack
-from mpibow.graph.layout import Span
 from mpibow.kernels.passes import Matrix
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315

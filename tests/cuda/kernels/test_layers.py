@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from mpibow.cuda.kernels.operands import PRECISIONS
-from mpibow.graph import Array, Graph, Kernels, Tensor
-from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph import (
+    Array,
+    Graph,
+    Kernels,
+    Tensor,
+    choose_layout,
+    compile_plan,
+    initial_weights,
+    plan_layout,
+    plan_statistics,
+)
 from mpibow.graph.rewrite import frozen
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.ops import (

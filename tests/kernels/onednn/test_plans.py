@@ -12,10 +12,9 @@ import pytest
 from mpibow import ops
 from mpibow.comm.communicator import Single
 from mpibow.config import load_mapping
-from mpibow.graph import Array, Graph
+from mpibow.graph import Array, Graph, Plan, choose_layout, compile_plan
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.formats import Reorder
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.job.device import Device
 from mpibow.job.synthetic import SHAPES
