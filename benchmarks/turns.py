@@ -9,7 +9,7 @@ from math import comb
 from benchmarks.asked import Refused
 from benchmarks.sides import note
 from mpibow.bench import next_look
-from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm import Communicator, Single
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, NamedArrays
 from mpibow.job import Job, make_job

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from sklearn.datasets import load_digits
 
 import mpibow as mb
+from mpibow.formulas import formula
 from mpibow.formulas.functions import abs
-from mpibow.formulas.language import formula
 from mpibow.optim.update import Update
 
 

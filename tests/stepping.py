@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpibow.formulas.language import formula
+from mpibow.formulas import formula
 from mpibow.graph import Array
 from mpibow.kernels.passes import Local, States
 from mpibow.optim import sgd as steps

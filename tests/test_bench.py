@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mpibow.bench import main, next_look, profile_text
-from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm import Communicator, Single
 from mpibow.kernels import find_kernels
 from tests.comm.threads import on_threads
 from tests.launching import in_turn, mpirun, needs_mpi, well

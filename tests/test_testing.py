@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from mpibow.formulas.formula import Formula
+from mpibow.formulas import Formula, formula
 from mpibow.formulas.functions import exp, sqrt, tanh
-from mpibow.formulas.language import formula
 from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.sides import ROOT, Found, after, machine, note, parser_of_rounds, table, write
 from benchmarks.turns import Ours, in_turn, interval, ratios
-from mpibow.comm.communicator import Single
+from mpibow.comm import Single
 from mpibow.job.memory import copy_bytes, learner_bytes
 from mpibow.job.synthetic import made_up_job
 from mpibow.learn.local import arrays_of

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.sides import Found, parser_of
-from mpibow.comm.communicator import Single
+from mpibow.comm import Single
 from mpibow.cuda.kernels.cudnn import Enqueue, seconds_of
 from mpibow.cuda.kernels.opened import Gpu
 from mpibow.data.dataset import read_into

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from mpibow.comm.communicator import Single
+from mpibow.comm import Single
 from mpibow.cuda.device.cupy_driver import Driver
 from mpibow.cuda.device.find import Found
 from mpibow.cuda.device.machine import Machine

@@ -25,8 +25,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.sides import parser_of
 from mpibow.bench import WARM_UP
-from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import find_launcher, run_ranks
+from mpibow.comm import Communicator, run_ranks
+from mpibow.comm.launch import find_launcher
 from mpibow.job.synthetic import made_up_job
 from mpibow.run.results import versions
 from mpibow.run.session import Session

@@ -4,15 +4,3 @@ from .binding import allowed_cores, binding_warning
 from .communicator import Communicator, Single, checksum
 from .launch import guarded, open_communicator, run_ranks
 from .mpi import Mpi
-
-__all__ = [
-    "Communicator",
-    "Mpi",
-    "Single",
-    "allowed_cores",
-    "binding_warning",
-    "checksum",
-    "guarded",
-    "open_communicator",
-    "run_ranks",
-]

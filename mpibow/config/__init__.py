@@ -1,5 +1,3 @@
 """Turns one YAML file and its overrides into frozen dataclasses."""
 
 from .schema import Config, describe, limits_of, load, load_mapping
-
-__all__ = ["Config", "describe", "limits_of", "load", "load_mapping"]

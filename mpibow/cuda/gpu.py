@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, cast
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.config import Config
 from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import Resources, find_facts

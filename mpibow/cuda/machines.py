@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.formulas.formula import Array, Formula, Machine
+from mpibow.formulas import Array, Formula, Machine
 
 from .device import libraries
 from .kernels.compile import ARCHITECTURES, nvrtc

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.config import Config
 from mpibow.errors import ConfigError, DeviceError, install
-from mpibow.formulas.formula import Formula, Machine
+from mpibow.formulas import Formula, Machine
 from mpibow.job.device import Device
 from mpibow.optim.muon import Muon
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mpibow.comm.binding import binding_limit, binding_warning
+from mpibow.comm import binding_warning
+from mpibow.comm.binding import binding_limit
 from mpibow.tune.words import in_ranks
 
 MEGABYTE, GIGABYTE = 10**6, 10**9

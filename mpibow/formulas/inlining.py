@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from .formula import Apply, Expression, Formula, Name
+from .tree import Apply, Expression, Formula, Name
 
 
 def inlined(

@@ -26,8 +26,8 @@ from typing import NoReturn
 from mpibow.errors import FormulaError
 from mpibow.formulas import functions
 
-from .formula import Apply, Expression, Formula, Name, Number, parts_of
 from .inlining import inlined
+from .tree import Apply, Expression, Formula, Name, Number, parts_of
 
 OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+",

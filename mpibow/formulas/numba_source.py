@@ -11,7 +11,7 @@ compiler makes a loop for each case.
 
 from collections.abc import Mapping, Sequence
 
-from .formula import OPERATORS, Dialect, Formula
+from .tree import OPERATORS, Dialect, Formula
 
 NUMBA = Dialect(
     number="_number({})",

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.formulas import functions
 
-from .formula import Array, Expression, Formula, Name, Number
+from .tree import Array, Expression, Formula, Name, Number
 
 COMPARISONS: dict[str, np.ufunc] = {
     "<": np.less,

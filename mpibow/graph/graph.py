@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.formulas.formula import Array as Array
-from mpibow.formulas.formula import Arrays as Arrays
-from mpibow.formulas.formula import ArraysByName as ArraysByName
+from mpibow.formulas import Array as Array
+from mpibow.formulas import Arrays as Arrays
+from mpibow.formulas import ArraysByName as ArraysByName
 
 from .infix import Infix
 

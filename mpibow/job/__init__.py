@@ -4,16 +4,3 @@ from .choice import on_device
 from .job import Job, kernels_of
 from .opening import BUILT_IN, make_job, named_net, named_objective, of_arrays, open_job
 from .record_kinds import open_data
-
-__all__ = [
-    "BUILT_IN",
-    "Job",
-    "kernels_of",
-    "make_job",
-    "named_net",
-    "named_objective",
-    "of_arrays",
-    "on_device",
-    "open_data",
-    "open_job",
-]

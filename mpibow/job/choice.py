@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.config import Config
 from mpibow.errors import DeviceError, ShapeError
-from mpibow.formulas.formula import Formula, Machine
+from mpibow.formulas import Formula, Machine
 from mpibow.graph import choose_layout
 
 from .device import HOST, Device

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.data.loading import Loading
 from mpibow.data.readers import Reader
 from mpibow.data.slots import Feed

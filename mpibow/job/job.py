@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
 from mpibow.graph import Layout, Plan, choose_layout, compile_plan, one_by_one, plan_layout

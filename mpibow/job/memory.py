@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 import psutil
 
+from mpibow.comm import Communicator
 from mpibow.comm.cgroups import memory_left, own_group
-from mpibow.comm.communicator import Communicator
 from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.errors import ConfigError

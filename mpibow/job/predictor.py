@@ -125,19 +125,17 @@ class Predictor:
     def _outputs_of(self, bound: BoundPlan, part: ArraysByName, n: int) -> ArraysByName:
         """The outputs, n rows or more, of n samples, which a plan for more fills up; not where outputs would mix."""
 
-        def run(fill: Callable[[Array], Array | float]) -> ArraysByName:
-            for name, array in part.items():
-                bound.inputs[name][:n], bound.inputs[name][n:] = array, fill(array)
+        def run() -> ArraysByName:
             bound.run()
             return bound.outputs
 
-        outputs = run(lambda array: 0)
+        for name, array in part.items():
+            bound.inputs[name][:n], bound.inputs[name][n:] = array, array[:1]
+        outputs = run()
         if n == len(bound.inputs[self.inputs[0]]):
             return outputs
         if self._mixes is None:
-            before = {name: outputs[name][:n].copy() for name in self.outputs}
-            outputs = run(lambda array: array[:1])
-            self._mixes = not all(np.array_equal(array, outputs[name][:n], True) for name, array in before.items())
+            self._mixes = mixes(run, bound.inputs, {name: outputs[name] for name in self.outputs}, n)
         return self._outputs_of(self._bound(n), part, n) if self._mixes else outputs
 
     def _bound(self, count: int) -> BoundPlan:
@@ -151,6 +149,15 @@ class Predictor:
             if batch_size <= KEPT:
                 self._kept = {batch_size: bound}
         return bound
+
+
+def mixes(run: Callable[[], ArraysByName], inputs: ArraysByName, outputs: ArraysByName, n: int) -> bool:
+    """Whether the outputs of the first n samples are others where zeros take the place of the others: run once more."""
+    before = {name: array[:n].copy() for name, array in outputs.items()}
+    for array in inputs.values():
+        array[n:] = 0
+    after = run()
+    return not all(np.array_equal(array, after[name][:n], True) for name, array in before.items())
 
 
 def plan_of(make: Build, config: Config, batch_size: int, kernels: KernelSet | None = None) -> Plan:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.formulas.formula import Formula
+from mpibow.formulas import Formula
 from mpibow.graph import Array, Arrays, Shape
 
 WHOLE = np.zeros((0, 5), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors

@@ -8,8 +8,8 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.aten.site import need
+from mpibow.formulas import formula
 from mpibow.formulas.functions import Element, erf, tanh
-from mpibow.formulas.language import formula
 from mpibow.graph import FLOAT, Array
 from mpibow.ops.applied import OF
 from mpibow.ops.gelu import CUBE, SCALE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mpibow.aten.site import need
-from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
+from mpibow.formulas import Apply, Expression, Formula, Name, Number
 from mpibow.graph import FLOAT, Array, Graph, Node, Shape, Tensor
 from mpibow.ops.applied import WeightsAsInputs
 from mpibow.ops.dropout import COUNTER

@@ -9,9 +9,8 @@ from math import frexp, isfinite
 import numpy as np
 
 from mpibow.errors import ShapeError
+from mpibow.formulas import Formula, formula
 from mpibow.formulas import functions as f
-from mpibow.formulas.formula import Formula
-from mpibow.formulas.language import formula
 from mpibow.graph import Array, Kernel, Moving, Run, Shape, Tensor, binds, runs
 
 from .cast import cast, floats

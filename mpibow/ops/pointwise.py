@@ -9,9 +9,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from mpibow.formulas.formula import Apply, Formula, Name
+from mpibow.formulas import Apply, Formula, Name, formula
 from mpibow.formulas.functions import Element as Element
-from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
 from mpibow.graph import FLOAT, Arrays, ArraysByName, Binding, Buffers, Call, Kernel, Op, Run, Shapes, Specs, Tensor
 from mpibow.graph.infix import named

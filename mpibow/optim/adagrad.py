@@ -4,9 +4,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas import Array, Formula, formula
 from mpibow.formulas.functions import sqrt
-from mpibow.formulas.language import formula
 
 from .update import Scalars, Update, decayed
 

@@ -6,9 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative, Positive
-from mpibow.formulas.formula import Array, Arrays, Formula
+from mpibow.formulas import Array, Arrays, Formula, formula
 from mpibow.formulas.functions import maximum, sqrt
-from mpibow.formulas.language import formula
 
 from .update import (
     DECOUPLED,

@@ -4,9 +4,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative, Positive
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas import Array, Formula, formula
 from mpibow.formulas.functions import sign
-from mpibow.formulas.language import formula
 
 from .update import DECOUPLED, Betas, Scalars, TwoAverages, averaged, shrunk
 

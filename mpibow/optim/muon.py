@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 
 from mpibow.bounds import Count, NotNegative, Positive
 from mpibow.errors import ConfigError
-from mpibow.formulas.formula import Apply, Array, Formula, Name, Number
+from mpibow.formulas import Apply, Array, Formula, Name, Number, formula
 from mpibow.formulas.functions import Element, where
-from mpibow.formulas.language import formula
 
 from .adagrad import Adagrad
 from .adam import Adam, AdamW

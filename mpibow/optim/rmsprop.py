@@ -4,9 +4,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Literal, Self
 
 from mpibow.bounds import NotNegative
-from mpibow.formulas.formula import Array, Arrays, Formula
+from mpibow.formulas import Array, Arrays, Formula, formula
 from mpibow.formulas.functions import maximum, sqrt
-from mpibow.formulas.language import formula
 
 from .update import Beta, HalfLife, Scalars, Update, averaged, averaged_square, decayed, flushed, kept
 

@@ -4,8 +4,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Literal, Self
 
 from mpibow.errors import ConfigError
-from mpibow.formulas.formula import Array, Formula
-from mpibow.formulas.language import formula
+from mpibow.formulas import Array, Formula, formula
 
 from .update import Beta, HalfLife, Scalars, Update, decayed, flushed, kept
 

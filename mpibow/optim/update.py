@@ -7,10 +7,9 @@ from functools import cache
 from typing import Annotated, Self
 
 from mpibow.bounds import Below, NotNegative, Positive
-from mpibow.formulas.formula import Array, Formula, Name
+from mpibow.formulas import Array, Formula, Name, formula
 from mpibow.formulas.functions import Element, abs, sign, where
 from mpibow.formulas.inlining import renamed
-from mpibow.formulas.language import formula
 
 from .groups import WeightGroup, group_of
 from .schedules import ConstantRate, Schedule, Warmup

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.comm.launch import say
 from mpibow.errors import ConfigError, install
 from mpibow.job import Job

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm import Communicator, Single
 from mpibow.config.course import Checkpoint, Stop
 from mpibow.config.schema import LogSettings
 from mpibow.data.dataset import Samples

@@ -10,7 +10,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow import __version__
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.config.strict import join, plain
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.graph import Array, ArraysByName

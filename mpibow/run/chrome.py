@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.errors import ConfigError
 from mpibow.run import directory
 from mpibow.system.json_text import JsonObject

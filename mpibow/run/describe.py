@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.comm.launch import say
 from mpibow.data.loading import ReadAheadMemory
 from mpibow.data.pipeline_choice import PipelineChoice, choose

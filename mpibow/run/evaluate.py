@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
 from mpibow.graph import Plan, compile_plan
 from mpibow.job.device import Compute
+from mpibow.job.predictor import mixes
 from mpibow.metrics.metric import Measure, total
 from mpibow.models.classifier import Build
 from mpibow.sync.synchroniser import RunTasks
@@ -126,7 +127,9 @@ class Evaluator:
             samples = np.minimum(np.arange(start, start + self._batch), data.count - 1)  # the last one fills up
             read_into(data, samples, slot)
             outputs = plan(slot)
-            if n < self._batch and self._mixed(plan, slot, outputs, n):
+            if n < self._batch and self._mixes is None:
+                self._mixes = mixes(partial(plan, slot), slot, outputs, n)
+            if n < self._batch and self._mixes:
                 plan, slot = self._rest(data, n)
                 read_into(data, samples[:n], slot)
                 outputs = plan(slot)
@@ -145,16 +148,6 @@ class Evaluator:
             if each is not None:
                 each(samples[:n], slot["label"][:n].copy(), outputs["logits"][:n].copy())
         return totals, measured
-
-    def _mixed(self, plan: Compute, slot: dict[str, Array], outputs: Mapping[str, Array], n: int) -> bool:
-        """Whether the outputs of n samples are others beside others: tried once, with zeros."""
-        if self._mixes is None:
-            found = {name: array[:n].copy() for name, array in outputs.items()}
-            for array in slot.values():
-                array[n:] = 0
-            again = plan(slot)
-            self._mixes = not all(np.array_equal(array, again[name][:n], True) for name, array in found.items())
-        return self._mixes
 
     def _rest(self, data: Samples, n: int) -> tuple[Compute, dict[str, Array]]:
         if n not in self._rests:

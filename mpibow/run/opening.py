@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from mpibow.comm.binding import allowed_cores, core_share, core_warnings
+from mpibow.comm import Communicator, allowed_cores
+from mpibow.comm.binding import core_share, core_warnings
 from mpibow.comm.cgroups import machine_cores
-from mpibow.comm.communicator import Communicator
 from mpibow.comm.shared import ordered
 from mpibow.config import Config
 from mpibow.config.schema import Data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.data.loading import Watch
 from mpibow.data.slots import Slot
 from mpibow.graph import Array

@@ -7,7 +7,8 @@ from operator import methodcaller
 
 import numpy as np
 
-from mpibow.comm.communicator import Call, checksum
+from mpibow.comm import checksum
+from mpibow.comm.communicator import Call
 from mpibow.graph import Array
 from mpibow.kernels.passes import FlatKernels
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.comm.communicator import POLL, Communicator
+from mpibow.comm import Communicator
+from mpibow.comm.communicator import POLL
 from mpibow.kernels.passes import Local
 from mpibow.trace import Trace
 

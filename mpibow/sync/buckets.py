@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple, Protocol
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.trace import Trace
 
 from .engine import Engine

@@ -33,7 +33,7 @@ from typing import cast
 
 import numpy as np
 
-from mpibow.formulas.formula import Formula
+from mpibow.formulas import Formula
 from mpibow.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from mpibow.bounds import AtLeast, Below, Count, NotEmpty, NotNegative, Positive, Rising
 from mpibow.errors import ConfigError
-from mpibow.formulas.language import formula
+from mpibow.formulas import formula
 
 from .rule import Averaging, Formulas, RuleSettings, alpha_limit
 from .rule_formulas import APPLY, KEPT, Form, local, pull

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.formulas.formula import Formula
+from mpibow.formulas import Formula
 from mpibow.kernels.passes import FlatKernels, Local, Matrix, StepArrays, chunks_of
 
 from .engine import Engine

@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from mpibow.bounds import Count
 from mpibow.errors import ConfigError
-from mpibow.formulas.formula import Formula
-from mpibow.formulas.language import formula
+from mpibow.formulas import Formula, formula
 from mpibow.tune import Cap
 
 from .rule_formulas import Form

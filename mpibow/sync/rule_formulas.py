@@ -19,7 +19,7 @@ The names between are arrays that the rule keeps, read by both and written by `a
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from mpibow.formulas.formula import Array
+from mpibow.formulas import Array
 from mpibow.formulas.functions import where
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
 from mpibow.trace import SILENT, Trace
 

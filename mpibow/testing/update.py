@@ -9,8 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
-from mpibow.formulas import numba_source
-from mpibow.formulas.formula import Array, Formula, Machine
+from mpibow.formulas import Array, Formula, Machine, numba_source
 from mpibow.job.choice import ROOMS
 from mpibow.optim.update import Update
 

@@ -28,19 +28,3 @@ from .history import Cap, Counts, Decision, History, Window
 from .meter import Meter, Reading, enough
 from .tuner import Tuner, WindowSpan
 from .words import as_sum, shortened
-
-__all__ = [
-    "Cap",
-    "Counts",
-    "Decision",
-    "History",
-    "Meter",
-    "Reading",
-    "Tuner",
-    "Window",
-    "WindowSpan",
-    "as_sum",
-    "decide",
-    "enough",
-    "shortened",
-]

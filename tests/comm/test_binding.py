@@ -6,8 +6,8 @@ import resource
 import psutil
 import pytest
 
-from mpibow.comm import cgroups
-from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning
+from mpibow.comm import allowed_cores, binding_warning, cgroups
+from mpibow.comm.binding import binding_limit
 from mpibow.comm.cgroups import cpu_quota, machine_cores, memory_left
 from mpibow.job import memory
 

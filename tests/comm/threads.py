@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from mpibow.comm.communicator import Array, Communicator, InPlace, describe, differ, flat
+from mpibow.comm import Communicator
+from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CommunicationError, MpibowError
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas import Array, Formula
 from tests.cuda.kernels.host import BUILT, Library, run
 from tests.formulas.samples import CURVES, EXACT, LOGARITHMS
 from tests.optim.test_table import ALL

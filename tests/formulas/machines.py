@@ -7,8 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from mpibow.formulas import numba_source
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas import Array, Formula, numba_source
 
 Machine = Callable[[Formula, Array, Array, Sequence[Array], Sequence[float]], Array]
 

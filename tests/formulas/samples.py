@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from mpibow.formulas import Array, Formula, formula
 from mpibow.formulas import functions as f
-from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import abs, erf, exp, maximum, minimum, sign, sqrt, tanh, where
-from mpibow.formulas.language import formula
 
 TINY = 1e-30
 

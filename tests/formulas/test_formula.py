@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from mpibow.errors import FormulaError
-from mpibow.formulas import functions
-from mpibow.formulas.formula import Formula
+from mpibow.formulas import Formula, formula, functions
 from mpibow.formulas.functions import maximum, minimum, where
-from mpibow.formulas.language import formula
 from mpibow.testing import hard
 from tests.formulas import samples
 

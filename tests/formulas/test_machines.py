@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas import Array, Formula
 from mpibow.formulas.passes import bind, program
 from mpibow.optim.update import Update
 from mpibow.testing import hard

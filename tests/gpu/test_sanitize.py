@@ -11,7 +11,7 @@ import pytest
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.table import LAUNCHED
-from mpibow.formulas.language import formula
+from mpibow.formulas import formula
 from mpibow.sync import rule_formulas
 from tests.cuda.kernels.test_flat import device, row, rows, step
 from tests.cuda.kernels.test_operators import MINE, layouts

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.formulas.language import formula
+from mpibow.formulas import formula
 from mpibow.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import flat as reference

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpibow.formulas.language import formula
+from mpibow.formulas import formula
 from mpibow.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, StepArrays, chunks_of, share_of
 from mpibow.optim.adam import Adam

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpibow.formulas.formula import Array
+from mpibow.formulas import Array
 from mpibow.optim.muon import Muon
 from mpibow.optim.update import Update
 from tests.formulas import machines

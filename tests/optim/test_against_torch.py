@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mpibow.formulas.formula import Array
+from mpibow.formulas import Array
 from mpibow.optim.adagrad import Adagrad
 from mpibow.optim.adam import Adam, AdamW
 from mpibow.optim.rmsprop import RmsProp

@@ -14,8 +14,7 @@ import psutil
 from threadpoolctl import threadpool_limits
 
 from mpibow import dense, flatten, relu
-from mpibow.comm import Communicator, checksum
-from mpibow.comm.launch import run_ranks
+from mpibow.comm import Communicator, checksum, run_ranks
 from mpibow.graph import Tensor
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals

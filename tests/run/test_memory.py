@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mpibow import dense, flatten, relu
-from mpibow.comm import Single
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator, Single
 from mpibow.data.pipeline_choice import PipelineChoice
 from mpibow.errors import ConfigError
 from mpibow.graph import Plan, Tensor

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, global_avg_pool2d, max_pool2d, relu
-from mpibow.comm.communicator import Single
+from mpibow.comm import Single
 from mpibow.errors import ShapeError
 from mpibow.graph import Tensor, compile_plan, plan_layout
 from mpibow.kernels import find_kernels

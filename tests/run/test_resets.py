@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mpibow.comm.communicator import Single
+from mpibow.comm import Single
 from mpibow.errors import DivergedError
 from mpibow.kernels.numpy import flat
 from mpibow.learn.learners import Result

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm import Communicator, Single
 from mpibow.errors import CommunicationError
 from mpibow.graph import Array
 from mpibow.kernels.numpy import flat

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.errors import DeviceError, install
 
 from .cupy_driver import Driver

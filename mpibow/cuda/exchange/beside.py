@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from mpibow.comm.communicator import Communicator, InPlace
+from mpibow.comm import Communicator
+from mpibow.comm.communicator import InPlace
 from mpibow.cuda.device.cupy_driver import Stream
 
 

@@ -9,7 +9,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from mpibow.comm.communicator import Communicator, describe, differ
+from mpibow.comm import Communicator
+from mpibow.comm.communicator import describe, differ
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event, Stream
 from mpibow.cuda.device.driver import dotted

@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from mpibow.comm.communicator import Array, Communicator, flat
+from mpibow.comm import Communicator
+from mpibow.comm.communicator import Array, flat
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Driver, Event, Stream
 from mpibow.errors import CommunicationError

@@ -11,7 +11,8 @@ arrays of its own, indexed by constants, it keeps them in registers.
 from collections.abc import Mapping
 from functools import cache
 
-from mpibow.formulas.formula import OPERATORS, Dialect, Formula
+from mpibow.formulas import Dialect, Formula
+from mpibow.formulas.tree import OPERATORS
 
 CUDA = Dialect(
     number="float({})",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.device.cupy_driver import Stream
 from mpibow.cuda.device.driver import DeviceProperties

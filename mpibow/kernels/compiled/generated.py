@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from mpibow.formulas import numba_source
-from mpibow.formulas.formula import Formula
+from mpibow.formulas import Formula, numba_source
 
 HERE = Path(__file__).parent
 FUTURE = "from __future__ import annotations\n"

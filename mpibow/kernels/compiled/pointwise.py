@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.formulas.formula import Dialect, Formula
+from mpibow.formulas import Dialect, Formula
 from mpibow.formulas.numba_source import NUMBA, head
 from mpibow.graph import Binding, Call, Formats, Kernel, Run, Shapes, Tags, as_given, canonical_formats
 from mpibow.graph.formats import physical

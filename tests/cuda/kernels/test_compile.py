@@ -13,7 +13,7 @@ from mpibow.cuda.kernels.compile import ARCHITECTURES, Module, Usage, compiled, 
 from mpibow.cuda.kernels.kernels import KERNELS
 from mpibow.cuda.kernels.pointwise import header
 from mpibow.errors import DeviceError, install
-from mpibow.formulas.language import formula
+from mpibow.formulas import formula
 from mpibow.ops import POINTWISE, Cast, Compare, Silu, Where
 from mpibow.optim.adam import AdamW
 from mpibow.optim.rmsprop import RmsProp

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.kernels import Constant
-from mpibow.formulas.language import formula
+from mpibow.formulas import formula
 from mpibow.graph import Array
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import Half, Local, StepArrays, chunks_of

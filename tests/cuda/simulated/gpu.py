@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
 import numpy as np
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.cuda.device.array import DeviceArray
 from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.find import Found

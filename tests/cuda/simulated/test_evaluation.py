@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm import Communicator, Single
 from mpibow.config import Config, load
 from mpibow.errors import ConfigError
 from mpibow.evaluate import evaluate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.run.results import Trained
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals

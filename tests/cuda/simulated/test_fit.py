@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mpibow
-from mpibow.comm.communicator import Communicator
+from mpibow.comm import Communicator
 from mpibow.config import Config
 from mpibow.job.choice import ROOMS
 from mpibow.job.device import Device

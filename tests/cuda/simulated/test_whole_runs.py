@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm import Communicator, Single
 from mpibow.cuda.exchange.nccl import Nccl
 from mpibow.cuda.feed.togpu import held_by
 from mpibow.cuda.gpu import GpuMemory

@@ -13,7 +13,7 @@ import numba
 import pytest
 
 from examples.own_rule import Average
-from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm import Communicator, Single
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, open_job
 from mpibow.job.device import Device

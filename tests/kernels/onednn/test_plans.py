@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpibow import ops
-from mpibow.comm.communicator import Single
+from mpibow.comm import Single
 from mpibow.config import load_mapping
 from mpibow.graph import Array, Graph, Plan, choose_layout, compile_plan
 from mpibow.graph.bound import BoundPlan
