@@ -91,7 +91,7 @@ def test_elsewhere_than_on_the_main_thread_nothing_is_caught():
 
 
 class Signalling:
-    """Data that sends this process a signal when it is read for the n-th time."""
+    """Data that sends this process a signal when it is read for the n-th time; never for 0."""
 
     def __init__(self, number: signal.Signals, reading: int) -> None:
         self.number, self.reading, self.readings = number, reading, 0
@@ -114,7 +114,7 @@ def test_at_a_prompt_fit_returns_what_is_trained(here: Path, monkeypatch):
     assert 0 < found.summary.iterations < 19
     assert found.predict(tiny.images()[0][:2]).shape == (2, 3)
     assert tiny.same_bits(mpibow.load(found.summary.run).weights, found.weights)
-    again = mpibow.fit(tiny.plain, tiny.TRAIN, resume=found.summary.run, **settings)
+    again = mpibow.fit(tiny.plain, Signalling(signal.SIGINT, 0), resume=found.summary.run, **settings)  # type: ignore[arg-type]
     whole = mpibow.fit(tiny.plain, tiny.TRAIN, **settings)
     assert tiny.same_bits(again.weights, whole.weights)
 
@@ -131,7 +131,7 @@ def test_fit_saves_and_raises(here: Path, number: signal.Signals):
     assert json.loads((folder / "summary.json").read_text())["stopped"] == number.name
     told = f"the state is saved: continue with --resume {folder}, in a program with fit(..., resume='{folder}')\n"
     assert told in (folder / "log.txt").read_text()
-    again = mpibow.fit(tiny.plain, tiny.TRAIN, resume=str(folder), **settings)
+    again = mpibow.fit(tiny.plain, Signalling(number, 0), resume=str(folder), **settings)  # type: ignore[arg-type]
     whole = mpibow.fit(tiny.plain, tiny.TRAIN, **settings)
     assert tiny.same_bits(again.weights, whole.weights)
 
