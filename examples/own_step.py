@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 import mpibow as mb
 from mpibow.formulas import formula
 from mpibow.formulas.functions import abs
-from mpibow.optim.update import Update
+from mpibow.optim import Update
 
 
 def bounded(w, g, velocity, *, rate, momentum):

@@ -1,6 +1,7 @@
 """A class for each pixel: python examples/segmentation.py [FOLDER], as mpibow convert folder --masks writes."""
 
 import sys
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ def discs(count=200, size=32):
 
 if __name__ == "__main__":
     data = f"{sys.argv[1]}/train" if sys.argv[1:] else discs()
-    fitted = mb.fit(net, data, validation=0.2, loss=mb.cross_entropy, batch_size=2, stop={"epochs": 5})
+    loss = partial(mb.cross_entropy, ignore_index=255)  # pixels of no class
+    fitted = mb.fit(net, data, validation=0.2, loss=loss, batch_size=2, stop={"epochs": 5})
     if fitted.rank == 0:
         print(fitted.summary.validation_loss)
