@@ -11,9 +11,9 @@ from benchmarks.sides import note
 from mpibow.bench import next_look
 from mpibow.comm import Communicator, Single
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, NamedArrays
+from mpibow.data import Array, NamedArrays
 from mpibow.job import Job, make_job
-from mpibow.models.objective import LossNet
+from mpibow.models import LossNet
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals
 from mpibow.train import iterate

@@ -20,8 +20,8 @@ from mpibow.convert.conversion import Part, file_checksum, write_parts
 from mpibow.convert.labels import set_aside
 from mpibow.convert.table_columns import Asked, columns_of, complete_rows
 from mpibow.convert.table_files import SourceTable, read_table
+from mpibow.data import Array
 from mpibow.data.columns import MISSING, Columns, Notation
-from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 

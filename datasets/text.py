@@ -16,8 +16,8 @@ from mpibow.convert import arguments
 from mpibow.convert.conversion import Part, file_checksum, progress, write_parts
 from mpibow.convert.folders import Left, say_left, walk
 from mpibow.convert.source_files import by_numbers
+from mpibow.data import Array
 from mpibow.data.aside import content_of
-from mpibow.data.dataset import Array
 from mpibow.data.text import BYTES, CHARS, FILE, Tokens, bytes_of, chars_of, contents_of, read_tokens, records_of
 from mpibow.errors import RecordError
 from mpibow.system.command import some

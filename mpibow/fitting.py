@@ -25,6 +25,7 @@ from .errors import ConfigError, Interrupted
 from .evaluate import on_host
 from .fitted import Fitted
 from .job import Job, make_job
+from .job.checks import described
 from .job.job import Callback
 from .job.losses import ClassWeight, losses_of, of_outputs, with_class_weight, with_sample_weight
 from .job.measures import metrics_of
@@ -76,7 +77,7 @@ def fit(
     text: Mapping[str, Any] | None = None,
     weights: Start | None = None,
     resume: str | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] = (),
     transform: Transforms | None = None,
     padding: Mapping[str, float] | None = None,
     lengths: Sequence[int] = (),
@@ -147,8 +148,9 @@ def fit(
     def work() -> Fitted | Interrupted:
         source, config = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None, find()
         wanted = replace(arguments, net=source or net)
-        job = replace(wanted.job(config, hands), callbacks=tuple(callbacks))
-        if not job.evaluated and any(isinstance(each, EarlyStopping) for each in callbacks):
+        heard = tuple(callbacks) if isinstance(callbacks, Sequence) else (callbacks,)
+        job = replace(wanted.job(config, hands), callbacks=heard)
+        if not job.evaluated and any(isinstance(each, EarlyStopping) for each in heard):
             raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
         job = job if weights is None else replace(job, given=of_program(weights))
         if check and resume is None:
@@ -210,7 +212,13 @@ class JobArguments:
     lengths: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        """Raises ConfigError where losses and metrics are none."""
+        """Raises ConfigError where net, losses and metrics are none."""
+        for key, given, remedy in (
+            ("net", self.net, "give mpibow.from_torch(net, (example,))"),
+            ("loss", self.loss, "give its name, as 'cross_entropy'"),
+        ):
+            if hasattr(given, "state_dict") or str(getattr(given, "__module__", "")).startswith("torch."):
+                raise ConfigError(f"{key}: is PyTorch's; {remedy}")
         metrics_of(self.metrics)
         if losses_of(self.loss)[0] is None and self.loss_weights is not None:
             raise ConfigError("loss_weights: needs loss, losses by the names of outputs")
@@ -247,6 +255,8 @@ class JobArguments:
         test = None if self.test is None else read(in_order(self.test, train, "test"), "test", classes=classes)
         if validation is not None and not isinstance(validation, float):
             validation = read(validation, "validation", classes=classes)
+        if text is not None and not records_files(training):
+            raise ConfigError(f"data.text: is for texts, {training.name} has {described(training)}; leave it out")
         if self.class_weight is not None:
             config = with_class_weight(config, self.class_weight, training, outputs=loss is not None)
         if loss is not None:
@@ -257,7 +267,7 @@ class JobArguments:
             training = with_sample_weight(training, self.sample_weight)
         job = make_job(
             self.name, config, net, training, test, validation=validation, normalise=self.normalise,
-            augmentation=augmentation, image=None if isinstance(training, NamedSamples) else image,
+            augmentation=augmentation, image=None if hasattr(training, "pictures") else image,
             metrics=metrics_of(self.metrics)[1],
         )  # fmt: skip
         groups = (*(WeightGroup(name, freeze=True) for name in job.build(1).frozen), *config.update.groups)

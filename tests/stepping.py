@@ -6,10 +6,9 @@ import numpy as np
 
 from mpibow.formulas import formula
 from mpibow.graph import Array
-from mpibow.kernels.passes import Local, States
+from mpibow.kernels import Local, States
+from mpibow.optim import Sgd, Update
 from mpibow.optim import sgd as steps
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
 from tests.optim.stepping import scalars_of
 
 ROWS, END = 16, 1 << 40  # more than tests have: passes look at the rows and elements that there are

@@ -15,7 +15,7 @@ from mpibow.__main__ import main
 from mpibow.completion import SHELLS, script
 from mpibow.config.yaml_text import parse, read
 from mpibow.convert.__main__ import main as convert
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from mpibow.system import command as shipped
 from mpibow.system.command import COMMANDS, module_of, prog
 from tests.data.photos import encode, picture

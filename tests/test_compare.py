@@ -8,8 +8,8 @@ import pytest
 
 from mpibow.bench import main
 from mpibow.compare import compare_text, ratio_of_best
+from mpibow.data import write_records
 from mpibow.data.ratings import record_of
-from mpibow.data.recordset import write_records
 from tests.launching import mpirun, needs_mpi
 from tests.oracle import MISSING
 from tests.refusals import exits

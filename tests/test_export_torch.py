@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.export import export, write
 from mpibow.job.starting_weights import of_program, take
 from mpibow.models import MODELS

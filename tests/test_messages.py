@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.data import manifest
+from mpibow.data import manifest, write_records
 from mpibow.data.records import HEADER
-from mpibow.data.recordset import write_records
 from mpibow.models import MODELS, OBJECTIVES
 from tests.launching import RANKS, in_turn, mpirun, needs_mpi, run
 from tests.run import tiny

@@ -15,7 +15,7 @@ from PIL import Image
 import mpibow as mb
 from mpibow.comm import Single
 from mpibow.config import load_mapping
-from mpibow.data.recordset import write_records
+from mpibow.data import write_records
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.predict import main

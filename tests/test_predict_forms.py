@@ -66,6 +66,16 @@ def test_numbers_that_no_row_has_are_refused(tmp_path):
             found.predict(np.array([[3, wrong]]))
 
 
+def test_numbers_that_become_bools_have_two_rows(tmp_path):
+    tokens, y = np.arange(40).reshape(20, 2) % 10, np.zeros((20, 2, 1), np.float32)
+
+    def net(tokens):
+        return mb.dense(mb.embedding(mb.cast(mb.cast(tokens, "bool"), "int32"), 2, 4), 1)
+
+    found = mb.fit(net, ({"tokens": tokens}, {"y": y}), loss="mse_loss", out=str(tmp_path), **QUICK)
+    assert found.predict(tokens).shape == (20, 2, 1)
+
+
 def test_classes_and_probabilities(classifier: mb.Fitted, pictures: Any):
     likely = classifier.predict(pictures, probabilities=True)
     np.testing.assert_allclose(

@@ -11,9 +11,7 @@ import pytest
 
 from mpibow.formulas import Formula, formula
 from mpibow.formulas.functions import exp, sqrt, tanh
-from mpibow.optim.adam import AdamW
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
+from mpibow.optim import AdamW, Sgd, Update
 from mpibow.testing import check_update
 from mpibow.testing import update as testing
 

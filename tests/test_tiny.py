@@ -10,10 +10,9 @@ import pytest
 import mpibow as mb
 from mpibow.comm import Single
 from mpibow.config import load_mapping
-from mpibow.data.dataset import NamedArrays
+from mpibow.data import NamedArrays, Slot
 from mpibow.data.order import samples_at
 from mpibow.data.records import RecordFile, RecordForm, write_file
-from mpibow.data.slots import Slot
 from mpibow.errors import ConfigError, RecordError
 from mpibow.graph import Array, Graph, compile_plan, plan_layout
 from mpibow.job import Job

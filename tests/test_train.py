@@ -14,14 +14,15 @@ import pytest
 import mpibow
 from mpibow import dense, flatten, relu
 from mpibow.config import describe, load
-from mpibow.data.dataset import Array, channels_last
+from mpibow.data import Array
+from mpibow.data.dataset import channels_last
 from mpibow.errors import ConfigError, RecordError, ShapeError
 from mpibow.graph import Tensor
 from mpibow.run import reporter, saving
 from mpibow.run.describe import describe_job
 from mpibow.run.session import Session
 from mpibow.sync.gain import CERTAIN
-from mpibow.system.sizes import in_words
+from mpibow.system import in_words
 from mpibow.train import iterate
 from tests.clock import Clock
 from tests.launching import RANKS, mpirun, needs_mpi, run, well

@@ -37,7 +37,7 @@ from benchmarks.sides import (
     with_error,
     write,
 )
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from mpibow.errors import DivergedError
 
 CONFIG = "launch/lenet-mnist.yaml"

@@ -53,7 +53,7 @@ from mpibow.errors import DivergedError
 from mpibow.fitted import Fitted
 from mpibow.graph import Array, Plan, Tensor, choose_layout, compile_plan
 from mpibow.job import kernels_of, open_data
-from mpibow.models.classifier import Net
+from mpibow.models import Net
 from mpibow.models.convnet import convnet, lenet
 from mpibow.models.resnet import resnet20
 from mpibow.run.directory import write

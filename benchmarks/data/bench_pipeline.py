@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.sides import ROOT, Found, machine, note, parser_of, table, verdict
-from mpibow.data import dali
-from mpibow.data.recordset import write_records
+from mpibow.data import dali, write_records
 
 SAMPLE = ROOT.parent / "shared/data/imagenet-sample/imagenet-1000class-400smallest.tar"
 BATCH, RAW_BATCHES = 16, (4, 32)

@@ -13,13 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data.peer_loop import serve
-from mpibow.data.dataset import ArrayData, Samples
+from mpibow.data import ArrayData, RecordSet, Samples, Slot, fixed, open_records
 from mpibow.data.decoded import random_windows
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import DirectReader, Reader
-from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.slots import Slot
-from mpibow.data.timeline import fixed
 from mpibow.graph import Graph, choose_layout, compile_plan, initial_weights
 from mpibow.kernels import find_kernels
 from mpibow.ops import augment, normalise
@@ -84,9 +81,9 @@ def with_dali(batch: int, folder: Path) -> Callable[[], int]:
 
 
 def with_host(batch: int, folder: Path) -> Callable[[], int]:
+    from mpibow.data import Image
     from mpibow.data.damage import Damages
     from mpibow.data.decoded import Decoded, decoding_reader
-    from mpibow.data.sample_settings import Image
 
     data = open_records(folder / "records")
     decoded = Decoded(data, Image(size=SIZE), AREA, ASPECT)

@@ -14,7 +14,7 @@ from benchmarks.sides import Found, parser_of
 from mpibow.comm import Single
 from mpibow.cuda.kernels.cudnn import Enqueue, seconds_of
 from mpibow.cuda.kernels.opened import Gpu
-from mpibow.data.dataset import read_into
+from mpibow.data import read_into
 from mpibow.graph import initial_weights
 from mpibow.graph.steps import Step, kind_of
 from mpibow.job import Job, on_device

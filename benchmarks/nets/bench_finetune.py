@@ -20,8 +20,7 @@ import numpy as np
 
 import mpibow as mb
 from benchmarks.sides import ROOT, parser_of, table
-from mpibow.data.dataset import Array
-from mpibow.data.recordset import open_records
+from mpibow.data import Array, open_records
 from mpibow.models import MODELS
 from mpibow.run.directory import write
 

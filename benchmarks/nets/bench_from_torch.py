@@ -34,7 +34,7 @@ from benchmarks.nets.bench_nets import LIMIT, torch_sides
 from benchmarks.nets.nets_page import best
 from benchmarks.sides import ROOT, Found, after, heading, machine, note, parser_of_rounds, table, verdict, write
 from mpibow.aten.net import TorchNet
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.graph import Tensor
 from mpibow.job import Job
 from mpibow.run.results import versions

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 import mpibow as mb
 from benchmarks import turns
 from benchmarks.sides import after, heading, machine, note, parser_of_rounds, table, write
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.models import MODELS
 from mpibow.run.results import versions
 

@@ -14,10 +14,10 @@ import mpibow as mb
 from benchmarks import turns
 from benchmarks.sides import ROOT
 from examples import char_gpt, tiny_vit, unet
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.graph import Graph, Node, Tensor
 from mpibow.job import Job
-from mpibow.models.objective import LossNet
+from mpibow.models import LossNet
 from mpibow.ops import Attention, Conv2d, ConvTranspose2d, Dense, Lstm
 
 TEXT = ROOT.parent / "shared/data/text/tinyshakespeare.txt"

@@ -37,8 +37,9 @@ def refuse_difference(
         with np.errstate(invalid="ignore", over="ignore"):
             gaps = np.abs(np.where(x == y, 0.0, x - y))
             top = tops[np.searchsorted(tops[:-1], np.abs(y))]
-        if not (gaps <= close * np.maximum(top, least)).all():
-            gap, size = gaps.max(), largest(y)
+        far = ~(gaps <= close * np.maximum(top, least))
+        if far.any():
+            gap, size = gaps[far].max(), top[far].max()
             raise ConfigError(f"{rule}they differ by {gap:.3g}, the largest number is {size:.3g}; {remedy}")
 
 

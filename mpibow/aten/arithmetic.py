@@ -67,7 +67,8 @@ def divide(site: Site, self: Argument, other: Argument, rounding_mode: str | Non
         return integer(whole(site, self), "//", whole(site, other))
     x, y = site.floats(self), site.operand(other)
     if rounding_mode == "floor":  # of x / y before it is rounded, as PyTorch's
-        return ops.floor((x - remainder(site, x, y)) / y + 0.25)
+        found = ops.floor((x - remainder(site, x, y)) / y + 0.25)
+        return ops.where(ops.eq(y, 0.0), ops.detach(x / y), found) if isinstance(y, Tensor) else found
     ratio = x / y
     return ratio if rounding_mode is None else ops.sign(ratio) * ops.floor(ops.abs(ratio))
 
@@ -82,10 +83,11 @@ def power(site: Site, self: Argument, exponent: Argument) -> Tensor:
     by = number(exponent)
     if by is None or isinstance(self, float | int):
         refuse("the exponent must be a number, and the base a tensor")
-    if of_integers(site, self):
+    if of_integers(site, self) and by.is_integer():
         need(by >= 1, "the exponent of integers must be at least 1")
         return reduce(lambda x, y: integer(x, "*", y), [whole(site, self)] * int(by))
-    return site.floats(self) if by == 1 else ops.power(site.floats(self), by)
+    x = ops.cast(site.tensor(self))  # ONNX has roots of integers
+    return x if by == 1 else ops.power(x, by)
 
 
 def absolute(site: Site, self: Value) -> Tensor:

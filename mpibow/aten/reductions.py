@@ -75,8 +75,8 @@ def first_place(sign: str, x: Tensor, dim: int) -> Tensor:
     at, count = dim % x.ndim, x.shape[dim]
     top = REDUCTIONS[sign](x, at, True) if x.dtype == FLOAT else integer_reduction(x, sign, at, keepdim=True)
     holds = integer(ops.eq(x, top), "|", ops.ne(x, x))
-    numbers = ops.reshape(ops.constant(np.arange(count)), [-1 if axis == at else 1 for axis in range(x.ndim)])
-    return integer_reduction(ops.where(holds, numbers, ops.constant(count)), "min", at, keepdim=True)
+    numbers = ops.reshape(ops.arange(count), [-1 if axis == at else 1 for axis in range(x.ndim)])
+    return integer_reduction(ops.where(holds, numbers, ops.constant(2**31 - 1)), "min", at, keepdim=True)
 
 
 def places(sign: str, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpibow.errors import ConfigError
-from mpibow.optim import UPDATES
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
-from mpibow.system.json_text import JsonObject
+from mpibow.optim import UPDATES, Sgd, Update
+from mpibow.system import JsonObject
 
 from .strict import plain, record_of, records_of, settings_of
 from .words import show

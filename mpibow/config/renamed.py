@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 from .words import show
 

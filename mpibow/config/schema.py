@@ -12,17 +12,15 @@ from typing import Annotated, Literal
 from mpibow.bounds import AtLeast, Below, Count, Matches, Natural, NotEmpty, Positive, Text
 from mpibow.comm.pulse import Limits
 from mpibow.config import yaml_text
-from mpibow.data.sample_settings import Auto, Image, TokenStream, Wanted
+from mpibow.data import Auto, Image, TokenStream, Wanted
 from mpibow.errors import ConfigError
 from mpibow.models.augmentation import Augmentation, Normalisation
 from mpibow.models.losses import CrossEntropyLoss, Loss
-from mpibow.optim import UPDATES, AnyUpdate
+from mpibow.optim import UPDATES, AnyUpdate, Sgd, Update
 from mpibow.optim.schedules import Schedule, over
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
-from mpibow.sync.family import AnyRule, Family, Independent
-from mpibow.sync.rule import RuleSettings
-from mpibow.system.json_text import JsonObject
+from mpibow.sync import Family, RuleSettings
+from mpibow.sync.family import AnyRule, Independent
+from mpibow.system import JsonObject
 from mpibow.tune.tuner import Tuner
 
 from .course import Checkpoint, Stop
@@ -99,7 +97,7 @@ class Data:
     pipeline: Annotated[
         Wanted, "how images reach the learners; on a GPU, resident keeps them in its memory, dali decodes them"
     ] = "auto"
-    workers: Annotated[Auto | Count, "decoding threads per rank; auto: one per core"] = "auto"
+    workers: Annotated[Auto | Count, "decoding threads per rank; auto: its share of the cores, at most 16"] = "auto"
     on_corrupt: Annotated[Literal["error", "skip"], "on a damaged sample: stop, or take the next intact one"] = "error"
     corrupt_limit: Annotated[Count, "damaged samples that a rank may skip; one more ends the run"] = 100
     text: Annotated[TokenStream | None, "how a stream of tokens becomes samples"] = None
@@ -129,7 +127,8 @@ class Ema:
 class LogSettings:
     to: Annotated[
         tuple[LoggerName, ...],
-        "where numbers go: jsonl is metrics.jsonl, which is always written; tensorboard writes event files beside it",
+        "where numbers go: jsonl is metrics.jsonl, which is always written; tensorboard writes event files beside it, "
+        "wandb sends them to Weights & Biases",
     ] = ("jsonl",)
     every: Annotated[Count, "iterations between entries of training"] = 50
 
@@ -171,7 +170,7 @@ class Config:
     precision: Annotated[
         Literal["auto", "float32", "float64", "tf32", "bf16", "fp16"],
         "arithmetic of forward and backward passes; auto is tf32 on a GPU, else float32; on a GPU float32 is exact; "
-        "tf32, bf16 and fp16 need a GPU, and weights stay float32; float64 needs device numpy",
+        "tf32, bf16 and fp16 need a GPU, and weights stay float32; float64 needs device numpy, and data stay float32",
     ] = "auto"
     share_gpu: Annotated[bool, "allow several ranks on one GPU; they then average by MPI"] = False
     transport: Annotated[
@@ -194,7 +193,10 @@ class Config:
         Literal["float32", "bf16"],
         "what nodes send each other in sums of float32 on CPUs; bf16: half the bytes, rounded, added up in float32",
     ] = "float32"
-    prefetch: Annotated[Auto | Count, "iterations to read data ahead; auto is 2, for encoded images more"] = "auto"
+    prefetch: Annotated[
+        Auto | Count,
+        "iterations to read data ahead; auto is 2, more for encoded images, texts and data sets with __getitem__",
+    ] = "auto"
     on_nan: Annotated[
         Literal["stop", "reset"], "on a loss or gradient that is not finite: stop the run, or reset the replica"
     ] = "stop"
@@ -267,7 +269,11 @@ def load_mapping(
         scalars = {name: each for name, each in scalars.items() if isinstance(each, int | float | str)}
         with suppress(NameError):  # of an annotation with a local name
             check_named(key, type(value), [*scalars], scalars, hints_of(type(value)))
-    problems = list[str]()
+    problems, step = list[str](), own.get("update")
+    if isinstance(step, Update) and (step.weight_decay or any(group.weight_decay for group in step.groups)):
+        none, some = (replace(step, weight_decay=each).scalars(1.0, 1) for each in (0.0, 1.0))
+        if none == some:
+            problems.append(f"update.weight_decay: {type(step).__name__}.scalars does not use it; leave it out")
     named = {key: value for key, value in mapping.items() if key not in own}
     settings = renamed(override(Config, named, overrides), lines=problems)
     if isinstance(settings.get("loss"), str):

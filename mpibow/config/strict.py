@@ -17,11 +17,20 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 from mpibow.bounds import AnyFloat
 from mpibow.errors import ConfigError
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 from .words import is_record, is_sequence, members, show, unwrap, words
 
 T = TypeVar("T")
+# What users of PyTorch type, where a setting has another name here.
+WORDS: Mapping[str, str] = {
+    "optimizer": "update",
+    "scheduler": "update.schedule",
+    "learning_rate": "update.lr",
+    "max_epochs": "stop.epochs",
+    "amp": "precision",
+    "lr": "lr_scale",
+}
 MISFIT = object()
 Function = Callable[..., object]
 
@@ -53,6 +62,8 @@ class Setting(NamedTuple):
 def build(kind: type[T], mapping: Mapping[str, object], *, path: str = "", problems: Sequence[str] = ()) -> T:
     """`mapping` as a dataclass of `kind`. Raises ConfigError with one line for each problem, those given first."""
     found = list(problems)
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{path}: must be a mapping of settings, got {show(mapping)}")
     record = _record(kind, plain(mapping), path, found)
     if found or record is None:
         raise ConfigError("\n".join(found))
@@ -198,11 +209,19 @@ def _values(
 
 
 def _unknown(settings: Sequence[Setting], key: object, path: str, owner: str) -> str:
-    """Suggests the key of that name one level down (`lr` is update.lr), or else the nearest on this one."""
+    """Suggests our word for PyTorch's, the key of that name one level down (`lr` is update.lr), or the nearest here.
+
+    Else it lists the settings of a record that has a name.
+    """
+    names = [setting.name for setting in settings if setting.name != "name"]
+    ours = WORDS.get(str(key), "")
+    if ours.partition(".")[0] in names:
+        return f"{join(path, key)}: is not a setting{owner}; write {ours}"
     below = [(s.name, inner.name) for s in settings for record in records_of(s.hint) for inner in settings_of(record)]
     close = [join(path, f"{outer}.{inner}") for outer, inner in dict.fromkeys(below) if inner == key]
-    close = close or difflib.get_close_matches(str(key), [setting.name for setting in settings], n=1)
-    remedy = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    close = close or difflib.get_close_matches(str(key), names, n=1)
+    listed = f"; it has {', '.join(names)}" if owner and names else ""
+    remedy = f"; did you mean {' or '.join(map(repr, close))}?" if close else listed
     return f"{join(path, key)}: is not a setting{owner}{remedy}"
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import yaml
 
 from mpibow.errors import ConfigError
+from mpibow.system import JsonObject, reason
 from mpibow.system.command import launch_file, stem
-from mpibow.system.files import reason
-from mpibow.system.json_text import JsonObject
 
 from .words import show
 

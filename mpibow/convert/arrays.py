@@ -12,10 +12,10 @@ from typing import IO
 
 import numpy as np
 
+from mpibow.data import Array, DType, Shape
 from mpibow.data.aside import refused
-from mpibow.data.dataset import Array, DType, Shape
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system import open_file
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 FAULTS = (  # errors of NumPy, of its reading of a header as Python, and of zipfile for damaged files

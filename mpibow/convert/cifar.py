@@ -10,7 +10,7 @@ from typing import IO
 
 import numpy as np
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.errors import RecordError
 
 from .cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, CifarVersion, Labels

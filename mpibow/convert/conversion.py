@@ -23,10 +23,8 @@ from typing import Any, NoReturn, TypeVar
 
 from tqdm import tqdm
 
-from mpibow.data import verify
+from mpibow.data import Array, verify, write_records
 from mpibow.data.aside import file_aside, folder_aside, opened
-from mpibow.data.dataset import Array
-from mpibow.data.recordset import write_records
 from mpibow.errors import RecordError
 
 Item = TypeVar("Item")

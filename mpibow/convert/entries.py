@@ -17,10 +17,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from google_crc32c import value as crc32c
 
+from mpibow.data import Array
 from mpibow.data.aside import refused
-from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system import open_file
 
 from .conversion import Each, Part
 from .labels import ranks, set_aside

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.convert import tf_example
+from mpibow.data import SHARD_SIZE, Array, RecordSet, open_records
 from mpibow.data.aside import folder_aside, refused
-from mpibow.data.dataset import Array
-from mpibow.data.recordset import SHARD_SIZE, RecordSet, open_records
 from mpibow.errors import RecordError
 
 from .conversion import progress

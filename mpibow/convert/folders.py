@@ -11,7 +11,7 @@ from typing import TextIO
 from PIL import Image
 
 from mpibow.errors import RecordError
-from mpibow.system.files import reason
+from mpibow.system import reason
 
 SUFFIXES = frozenset(suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN)
 # What systems put beside the files that people see, in lower case; and all names that begin with a full stop.

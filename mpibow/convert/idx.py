@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.errors import RecordError
 
 from .source_files import Source, opened, read_whole

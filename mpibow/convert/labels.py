@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mpibow.data.dataset import Array, ArraysByName
+from mpibow.data import Array, ArraysByName
 from mpibow.errors import RecordError
 
 

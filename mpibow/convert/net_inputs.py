@@ -10,16 +10,14 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from mpibow.config.strict import build
+from mpibow.config import build
+from mpibow.data import Array, Image, NamedSamples, lots, open_records
 from mpibow.data.aside import content_of
 from mpibow.data.columns import LARGEST, PLAIN, Columns
-from mpibow.data.dataset import Array, NamedSamples, lots
 from mpibow.data.decoded import Decoded, centre_windows
 from mpibow.data.image_header import sides_of
 from mpibow.data.labelled import Labelled
 from mpibow.data.photo import decodable, take
-from mpibow.data.recordset import open_records
-from mpibow.data.sample_settings import Image
 from mpibow.data.text import FILE, Tokens, read_tokens
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph import FLOAT, Shape

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from mpibow.data import Array
 from mpibow.data.columns import CODE, EXACT, LARGEST, SPACE, Notation, is_number, text_of
-from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
 from .table_files import SourceTable

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from PIL import Image, ImageOps
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.data.image_header import sides_of, turned
 from mpibow.data.photo import decodable, open_photo, orientation, why
 from mpibow.errors import RecordError

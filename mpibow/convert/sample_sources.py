@@ -12,13 +12,13 @@ from PIL import Image
 from PIL.Image import Image as Photo
 from tqdm import tqdm
 
-from mpibow.data.dataset import Frame, is_frame
+from mpibow.data import Frame, is_frame
 from mpibow.data.items import array_of
 from mpibow.data.manifest import FILE
 from mpibow.data.photo import decodable
 from mpibow.errors import RecordError
 from mpibow.job.predictor import Sample, Sources
-from mpibow.system.files import StrPath
+from mpibow.system import StrPath
 
 from .folders import Left, say_left, walk
 from .net_inputs import Failed, NetInputs, of_image, of_table, read

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mpibow.data.aside import refused
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, reason
+from mpibow.system import open_file, reason
 
 from .folders import hidden, part_of
 

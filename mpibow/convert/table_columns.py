@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpibow.data import Array
 from mpibow.data.columns import MOST, PLAIN, UNKNOWN, CategoryColumn, Columns, Notation, NumberColumn
-from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
 from .numerals import Column

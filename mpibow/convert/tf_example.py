@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.errors import RecordError
 
 DTYPES = {"float": "float32", "int64": "int64"}

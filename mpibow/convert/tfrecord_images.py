@@ -12,7 +12,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow.convert import tf_example, tfrecord
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.data.records import DTYPES
 from mpibow.errors import RecordError
 

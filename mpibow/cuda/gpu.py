@@ -9,20 +9,19 @@ from typing import Any, cast
 
 from mpibow.comm import Communicator
 from mpibow.config import Config
+from mpibow.data import Feed
 from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.data.readers import Reader
-from mpibow.data.slots import Feed
 from mpibow.errors import CommunicationError, ConfigError, DeviceError
 from mpibow.graph import Array, Plan
 from mpibow.job.device import Compute, Device
 from mpibow.job.job import Job
 from mpibow.job.memory import Memory
-from mpibow.kernels import KernelSet
-from mpibow.kernels.passes import FlatKernels
+from mpibow.kernels import FlatKernels, KernelSet
 from mpibow.learn.learners import FUSED, STREAMS, Learners
 from mpibow.learn.replica import Replicas
-from mpibow.sync.engine import Engine
+from mpibow.sync import Engine
 from mpibow.trace import Trace
 
 from .device.array import PlanArray

@@ -6,8 +6,8 @@ from mpibow.graph import Plan
 from mpibow.graph.wide import MARK
 from mpibow.learn.learners import Binder
 from mpibow.learn.replica import Replicas
-from mpibow.optim.update import Update
-from mpibow.system.sizes import in_words
+from mpibow.optim import Update
+from mpibow.system import in_words
 
 from .device.array import PlanArray, PlanArrays
 from .device.cupy_driver import Event, Stream

@@ -10,7 +10,7 @@ from mpibow.config import Config
 from mpibow.errors import ConfigError, DeviceError, install
 from mpibow.formulas import Formula, Machine
 from mpibow.job.device import Device
-from mpibow.optim.muon import Muon
+from mpibow.optim import Muon
 
 from .device.find import has_gpu, refuse_together
 from .kernels.flat import MOST

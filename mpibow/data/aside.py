@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mpibow.errors import RecordError
-from mpibow.system.files import beside, open_file, reason, sync_folder, whole_file
+from mpibow.system import beside, open_file, reason, sync_folder, whole_file
 
 OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting may remove
 PLACES = (".", "train", "validation", "test")  # where they lie in one data set: others below are other data sets

@@ -14,8 +14,8 @@ from typing import SupportsFloat, TypeGuard
 import numpy as np
 
 from mpibow.errors import RecordError
+from mpibow.system import JsonObject
 from mpibow.system.command import some
-from mpibow.system.json_text import JsonObject
 
 from .dataset import Array, NamedArrays, lots
 from .recordset import RecordSet

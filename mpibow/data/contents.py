@@ -7,7 +7,7 @@ from itertools import chain, islice
 import numpy as np
 
 from mpibow.errors import RecordError
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 from .dataset import Array
 from .image_header import size_of

@@ -190,7 +190,10 @@ class ArrayData:
                 f"{name}: images {images.shape} and labels {labels.shape} must be (n, ...) and (n,) with n >= 1"
             )
         if labels.dtype.kind == "f":
-            raise RecordError(f"{name}: labels must be integers, got {labels.dtype}; give labels.astype(int)")
+            raise RecordError(
+                f"{name}: labels must be integers, got {labels.dtype}; give labels.astype(int), or for numbers "
+                "loss='mse_loss'"
+            )
         if channels_last(images.shape[1:]):
             raise RecordError(
                 f"{name}: images (n, channels, height, width) are meant, {images.shape} has its channels last: give "
@@ -200,7 +203,7 @@ class ArrayData:
             np.ascontiguousarray(images) if images.dtype == np.uint8 else float32(f"{name}: images", images)
         )
         self.labels: Array = labels.astype(np.int32)
-        self.name = name
+        self.name, self.ignore = name, ignore
         self.count = len(images)
         self.shape: Shape = images.shape[1:]
         self.dtype: DType = self.images.dtype
@@ -225,7 +228,8 @@ class ArrayData:
 
     def part(self, rows: Array) -> ArrayData:
         """A copy of samples `rows` (n,), with moments of their own."""
-        return ArrayData(self.images[rows], self.labels[rows], classes=self.classes, name=self.name)
+        images, labels = self.images[rows], self.labels[rows]
+        return ArrayData(images, labels, classes=self.classes, ignore=self.ignore, name=self.name)
 
 
 class NamedArrays:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.data import manifest
 from mpibow.errors import RecordError, install
-from mpibow.system.files import StrPath
+from mpibow.system import StrPath
 
 from .aside import folder_aside
 from .dataset import Array

@@ -9,8 +9,7 @@ from pathlib import Path
 from google_crc32c import value as crc32c
 
 from mpibow.errors import RecordError
-from mpibow.system.files import read_file, reason
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject, read_file, reason
 
 from .aside import file_aside
 from .records import RecordForm

@@ -41,7 +41,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, reason
+from mpibow.system import open_file, reason
 
 from .aside import file_aside, refused
 from .dataset import Array, DType, Shape

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.errors import DamagedRecord, RecordError
-from mpibow.system.files import StrPath
+from mpibow.system import StrPath
 
 from .aside import file_aside, folder_aside
 from .dataset import Array, DType, Measured, Moments

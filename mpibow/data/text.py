@@ -14,8 +14,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow.errors import ConfigError, RecordError, install
-from mpibow.system.files import read_file, reason
-from mpibow.system.json_text import JsonObject, parse_object
+from mpibow.system import JsonObject, parse_object, read_file, reason
 
 from .dataset import Array, DType, Inputs
 from .items import generator

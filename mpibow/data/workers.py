@@ -26,8 +26,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.errors import ConfigError, RecordError
+from mpibow.system import aligned
 from mpibow.system.process import ASKING
-from mpibow.system.sizes import aligned
 
 from .dataset import Array, DType, Inputs, Shape
 from .items import Items, seed_globals

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.data.dataset import read_into
+from mpibow.data import read_into
 from mpibow.graph import Run, Shapes, compile_plan, initial_weights, one_by_one
 from mpibow.graph.steps import Step, kind_of
 from mpibow.job import Job

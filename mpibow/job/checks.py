@@ -6,10 +6,8 @@ from math import prod
 
 import numpy as np
 
-from mpibow.config import Config
-from mpibow.config.words import show
-from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
-from mpibow.data.sample_weights import unweighed
+from mpibow.config import Config, show
+from mpibow.data import Dataset, NamedArrays, NamedSamples, Samples, inputs_of, unweighed
 from mpibow.data.text import Windows
 from mpibow.errors import ConfigError
 from mpibow.graph import ArraysByName, Graph, Node
@@ -32,7 +30,7 @@ from mpibow.ops import (
 )
 from mpibow.ops.integers import FROM_START
 from mpibow.optim.plateau import Plateau
-from mpibow.sync.family import Family
+from mpibow.sync import Family
 from mpibow.system.command import some
 from mpibow.tune import Counts
 
@@ -51,7 +49,9 @@ def numbers_taken(graph: Graph) -> list[tuple[str, range, int | None]]:
     nodes = {node.name: node for node in graph.nodes}
 
     def origin(name: str) -> str:
-        while name in nodes and isinstance(nodes[name].op, Cast | Expand | Flatten | Permute | View):
+        while name in nodes and isinstance(op := nodes[name].op, Cast | Expand | Flatten | Permute | View):
+            if isinstance(op, Cast) and op.to == "bool":  # its numbers are 0 and 1
+                break
             (name,) = nodes[name].inputs
         return name
 
@@ -78,7 +78,7 @@ def check_numbers(taken: Sequence[tuple[str, range, int | None]], arrays: Arrays
     """Checks that numbers are in range, as the kernels do not. Raises ConfigError, with `source` before the name."""
     for name, fit, ignore in taken:
         numbers = arrays.get(name, np.empty(0))
-        counted = numbers[numbers != ignore]
+        counted = numbers if ignore is None else numbers[numbers != ignore]
         if counted.size and not fit.start <= counted.min() <= counted.max() < fit.stop:
             other = "" if ignore is None else f", the classes of the net, or be {ignore}"
             limits = f"[{fit.start}, {fit.stop}){other}, got {counted.min()} to {counted.max()}"
@@ -241,10 +241,13 @@ def check_classes(loss: Loss, train: Dataset) -> None:
         )
 
 
-def check_losses(config: Config, train: NamedSamples, augmentation: Augmentation, *, outputs: bool) -> None:
+def check_losses(
+    config: Config, train: NamedSamples, augmentation: Augmentation, normalise: str, *, outputs: bool
+) -> None:
     """Raises ConfigError where settings are of classes: a net of `NamedSamples` gives losses, or `outputs`."""
     for key, given in (
         ("data.augment", augmentation != Augmentation()),
+        ("data.normalise", normalise not in ("channel", "none") and not hasattr(train, "pictures")),
         ("loss", config.loss != CrossEntropyLoss() and not outputs),
         ("evaluate.top_k", config.evaluate.top_k is not None),
         ("stop.accuracy", config.stop.accuracy is not None),

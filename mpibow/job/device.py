@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.comm import Communicator
+from mpibow.data import Feed
 from mpibow.data.loading import Loading
 from mpibow.data.readers import Reader
-from mpibow.data.slots import Feed
 from mpibow.graph import Array, ArraysByName, Plan
 from mpibow.kernels import KernelSet
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
-from mpibow.sync.engine import Engine
+from mpibow.sync import Engine
 from mpibow.sync.outbox import Book
 from mpibow.trace import Trace
 

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from mpibow import ops
-from mpibow.config.strict import build, hints_of, once, plain
-from mpibow.config.words import show
+from mpibow.config import build, plain, show
+from mpibow.config.strict import hints_of, once
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
 from mpibow.graph import Array, ArraysByName, Buffer, Graph, Initialiser, Op, Tensor
-from mpibow.models.classifier import Build
+from mpibow.models import Build
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.own import Own, OwnOperator
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 Document = JsonObject
 LONG = 64  # numbers of a tuple that lie in the document

@@ -7,18 +7,16 @@ from typing import Any
 import numpy as np
 from google_crc32c import extend
 
-from mpibow.data.dataset import ArrayData, NamedArrays, Samples, inputs_of
+from mpibow.data import ArrayData, NamedArrays, RecordSet, Samples, Weighed, inputs_of
 from mpibow.data.decoded import Decoded
 from mpibow.data.indexed import OfItems
 from mpibow.data.items import Items
 from mpibow.data.labelled import Labelled, Pictures
 from mpibow.data.lengths import Padded
 from mpibow.data.manifest import Manifest
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_weights import Weighed
 from mpibow.data.text import Tokens, Windows
 from mpibow.graph import Array, Graph
-from mpibow.models.classifier import Build
+from mpibow.models import Build
 
 from .sources import ArrayItems
 

@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 
 from mpibow.comm import Communicator
 from mpibow.config import Config
-from mpibow.data.dataset import Samples
+from mpibow.data import Samples
 from mpibow.graph import Layout, Plan, choose_layout, compile_plan, one_by_one, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.rewrite import frozen
 from mpibow.kernels import KernelSet, find_kernels
 from mpibow.learn.directions import Matrices, matrices_of
 from mpibow.metrics.metric import Measure
-from mpibow.models.classifier import Build
+from mpibow.models import Build
 from mpibow.ops.products import products_of
+from mpibow.optim import Muon
 from mpibow.optim.groups import frozen_for, frozen_of, parts_of, trained_parts
-from mpibow.optim.muon import Muon
 from mpibow.sync.rehearsal import rehearse
 
 from .device import HOST, Device

@@ -8,14 +8,21 @@ from os import PathLike, fspath
 
 import numpy as np
 
-from mpibow.config import Config
-from mpibow.config.strict import all_tags, build, record_of, records_of, settings_of
-from mpibow.config.words import show
-from mpibow.data.dataset import SAMPLE_WEIGHT, Array, ArrayData, Dataset, NamedSamples, Samples, numeric_array
+from mpibow.config import Config, build, show
+from mpibow.config.strict import all_tags, record_of, records_of, settings_of
+from mpibow.data import (
+    SAMPLE_WEIGHT,
+    Array,
+    ArrayData,
+    Dataset,
+    NamedSamples,
+    RecordSet,
+    Samples,
+    Weighed,
+    numeric_array,
+)
 from mpibow.data.decoded import Decoded
 from mpibow.data.items import Indexed
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_weights import Weighed
 from mpibow.data.split import Divisible
 from mpibow.errors import ConfigError
 from mpibow.models.losses import BALANCED, CrossEntropyLoss, Loss, LossFunction, function_of
@@ -34,7 +41,9 @@ def losses_of(loss: Losses | Mapping[str, object] | str | None) -> tuple[Losses 
     """
     if callable(loss):
         return loss, None
-    if not isinstance(loss, Mapping) or not loss or (set(loss) <= KEYS and not any(map(callable, loss.values()))):
+    if not isinstance(loss, Mapping) or not loss:
+        return None, loss
+    if ("name" in loss or set(loss) <= KEYS) and not any(map(callable, loss.values())):
         return None, loss
     return {name: _function(each, f"loss.{name}") for name, each in loss.items()}, None
 

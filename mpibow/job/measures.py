@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.config import build
 from mpibow.config.schema import MetricSettings
-from mpibow.config.strict import build
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.graph import FLOAT, Graph
 from mpibow.metrics import METRICS
 from mpibow.metrics.classes import Classes
 from mpibow.metrics.metric import OWN, Measure
-from mpibow.models.objective import predictions, read_by
+from mpibow.models import predictions, read_by
 from mpibow.ops import SoftCrossEntropy
 from mpibow.ops.dropout import COUNTER
 

@@ -12,8 +12,8 @@ from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.errors import ConfigError
 from mpibow.graph import Plan
-from mpibow.sync.rule import MOST, RuleSettings
-from mpibow.system.sizes import in_words
+from mpibow.sync import MOST, RuleSettings
+from mpibow.system import in_words
 from mpibow.tune import Counts, shortened
 
 TAKEN = 0.8  # of the memory that is free

@@ -16,11 +16,9 @@ from mpibow.config.schema import Model
 from mpibow.config.strict import Function, check_named, hints_of
 from mpibow.errors import ConfigError, FormulaError, MpibowError, ShapeError
 from mpibow.graph import Tensor
-from mpibow.models.classifier import Net
-from mpibow.models.objective import LossNet
+from mpibow.models import LossNet, Net
+from mpibow.system import JsonObject, read_file, reason
 from mpibow.system.command import suggested
-from mpibow.system.files import read_file, reason
-from mpibow.system.json_text import JsonObject
 
 FORM = re.compile(r"(?P<path>.+\.py)(:(?P<function>.*))?", re.DOTALL)
 CLASSES = "classes"  # the parameter that gets the data's number of classes

@@ -8,16 +8,14 @@ from typing import Any, get_args
 
 import numpy as np
 
-from mpibow.config.words import show
-from mpibow.data.dataset import Array, ArraysByName, Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.config import show
+from mpibow.data import Array, ArraysByName, Dataset, NamedArrays, NamedSamples, RecordSet, Samples, unweighed
 from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_weights import unweighed
 from mpibow.data.text import Windows
 from mpibow.errors import ConfigError
 from mpibow.models.augmentation import Normalisation
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 HALF = 127.5  # of 255
 

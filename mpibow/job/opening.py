@@ -10,20 +10,27 @@ from typing import TypeVar
 from mpibow.config import Config
 from mpibow.config.schema import Data, Model
 from mpibow.config.strict import check_options
-from mpibow.data.dataset import SAMPLE_WEIGHT, NamedSamples, Samples
+from mpibow.data import (
+    SAMPLE_WEIGHT,
+    Image,
+    NamedSamples,
+    RecordSet,
+    Samples,
+    TokenStream,
+    Weighed,
+    open_records,
+    unweighed,
+)
 from mpibow.data.decoded import Decoded
 from mpibow.data.lengths import lengths_of
 from mpibow.data.pipeline_choice import refuse
 from mpibow.data.ratings import ratings
-from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.sample_settings import Image, TokenStream
-from mpibow.data.sample_weights import Weighed, unweighed
 from mpibow.data.split import split
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.models import MODELS, OBJECTIVES
+from mpibow.models import MODELS, OBJECTIVES, Build, LossNet, Net, predictions
 from mpibow.models.augmentation import Augmentation
-from mpibow.models.classifier import Build, Net, classifier
-from mpibow.models.objective import LossNet, objective, predictions
+from mpibow.models.classifier import classifier
+from mpibow.models.objective import objective
 from mpibow.optim.groups import check_groups
 
 from .checks import (
@@ -219,7 +226,7 @@ def make_job(
     if shorter:
         check_lengths(graph)
     if isinstance(samples, NamedSamples):
-        check_losses(config, samples, augmentation, outputs=bool(predictions(graph)))
+        check_losses(config, samples, augmentation, normalise, outputs=bool(predictions(graph)))
         for each in (samples, *job.evaluated.values()):
             check_data(graph, each)
     else:

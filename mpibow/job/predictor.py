@@ -13,14 +13,13 @@ import numpy as np
 from PIL.Image import Image as Photo
 
 from mpibow.config import Config
-from mpibow.data.dataset import Frame, float32, is_frame, numeric_array
+from mpibow.data import Frame, float32, is_frame, numeric_array
 from mpibow.errors import ConfigError
 from mpibow.graph import FLOAT, Array, ArraysByName, Graph, Plan, Shape, choose_layout, compile_plan
 from mpibow.graph.bound import BoundPlan
 from mpibow.kernels import KernelSet
-from mpibow.models.classifier import Build
-from mpibow.models.objective import predictions, read_by
-from mpibow.system.files import StrPath
+from mpibow.models import Build, predictions, read_by
+from mpibow.system import StrPath
 
 from .checks import check_numbers, numbers_taken
 from .job import kernels_of
@@ -140,7 +139,7 @@ class Predictor:
 
     def _bound(self, count: int) -> BoundPlan:
         """The plan for so many samples, its batch a power of two or `batch_size`, or no larger where samples mix."""
-        batch_size = min(self.batch_size, count if self._mixes else 1 << max(count - 1, 0).bit_length())
+        batch_size = min(self.batch_size, max(count, 1) if self._mixes else 1 << max(count - 1, 0).bit_length())
         bound = self._kept.get(batch_size)
         if bound is None:
             plan = plan_of(self._make, self._config, batch_size)
@@ -152,10 +151,10 @@ class Predictor:
 
 
 def mixes(run: Callable[[], ArraysByName], inputs: ArraysByName, outputs: ArraysByName, n: int) -> bool:
-    """Whether the outputs of the first n samples are others where zeros take the place of the others: run once more."""
+    """Whether the outputs of the first n samples are others beside others: zeros, or ones where these are 0."""
     before = {name: array[:n].copy() for name, array in outputs.items()}
     for array in inputs.values():
-        array[n:] = 0
+        array[n:] = not array[n:].any()
     after = run()
     return not all(np.array_equal(array, after[name][:n], True) for name, array in before.items())
 

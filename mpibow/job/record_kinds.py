@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from mpibow import ops
-from mpibow.config.words import show
+from mpibow.config import show
+from mpibow.data import Image, NamedSamples, RecordSet, Samples, TokenStream, open_records
 from mpibow.data.columns import open_table
-from mpibow.data.dataset import NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.digits import ensure_digits
 from mpibow.data.labelled import Labelled, Masked, Pictures
 from mpibow.data.ratings import FORM, ratings
-from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.text import FILE, open_text
 from mpibow.errors import RecordError
 

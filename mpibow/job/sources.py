@@ -8,19 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.config.words import show
-from mpibow.data.dataset import Array, ArrayData, ArraysByName, NamedArrays, Samples, Shape, is_frame
+from mpibow.config import show
+from mpibow.data import (
+    Array,
+    ArrayData,
+    ArraysByName,
+    Image,
+    NamedArrays,
+    RecordSet,
+    Samples,
+    Shape,
+    TokenStream,
+    is_frame,
+)
 from mpibow.data.indexed import Hands, open_labelled, open_named
 from mpibow.data.items import IMAGE, LABEL, LABELS, Indexed, Items, Transform
 from mpibow.data.lengths import padded
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.workers import GUARD, Workers, starting
 from mpibow.errors import ConfigError
+from mpibow.models import Net
 from mpibow.models.augmentation import Augmentation
-from mpibow.models.classifier import Net, classifier
+from mpibow.models.classifier import classifier
 from mpibow.models.objective import TARGET
-from mpibow.system.files import StrPath
+from mpibow.system import StrPath
 
 from .record_kinds import classified, for_net, named, open_data
 

@@ -9,15 +9,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpibow.config import Config
+from mpibow.config import Config, build
 from mpibow.config.schema import Weights
-from mpibow.config.strict import build
-from mpibow.data.dataset import numeric_array
+from mpibow.data import numeric_array
 from mpibow.errors import ConfigError
 from mpibow.graph import Array, ArraysByName, Shape
 from mpibow.models.torchvision import COUNTED, STATISTICS, Names, names_of
+from mpibow.system import StrPath
 from mpibow.system.command import some
-from mpibow.system.files import StrPath
 
 KEYS = {theirs: ours for ours, theirs in STATISTICS.items()}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from mpibow.config import Config, load_mapping
-from mpibow.data.dataset import ArrayData, NamedArrays, Shape
+from mpibow.data import ArrayData, NamedArrays, Shape
 from mpibow.errors import ConfigError
 from mpibow.models import OBJECTIVES
 

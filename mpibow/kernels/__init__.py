@@ -12,7 +12,7 @@ from mpibow.graph import ALIGNMENT, Kernels, Run
 from mpibow.kernels import numpy as reference
 
 from .numpy import flat
-from .passes import FlatKernels
+from .passes import WHOLE, FlatKernels, Half, Local, Matrix, States, StepArrays, chunks_of, share_of
 
 
 @dataclass(frozen=True, kw_only=True)

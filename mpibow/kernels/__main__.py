@@ -11,9 +11,8 @@ from multiprocessing import get_context
 from pkgutil import walk_packages
 
 from mpibow import kernels
-from mpibow.optim.adam import AdamW
-from mpibow.optim.sgd import Sgd
-from mpibow.sync.family import PRESETS, Family
+from mpibow.optim import AdamW, Sgd
+from mpibow.sync import PRESETS, Family
 from mpibow.sync.rehearsal import rehearse
 from mpibow.system.command import main_of, parser_of
 from mpibow.system.streams import as_command

@@ -10,11 +10,10 @@ from types import MappingProxyType
 import numpy as np
 
 from mpibow.graph import Array, Layout, Span
+from mpibow.kernels import FlatKernels
 from mpibow.kernels.numpy.orthogonal import cost_of, matrix_of, place_of
-from mpibow.kernels.passes import FlatKernels
 from mpibow.ops.products import Products
-from mpibow.optim.muon import Muon
-from mpibow.optim.update import Update
+from mpibow.optim import Muon, Update
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpibow.data.slots import Slot
+from mpibow.data import Slot
 from mpibow.errors import DeviceError
 from mpibow.graph import Array, Layout, Plan
 from mpibow.graph.bound import SILENT, BoundPlan
 from mpibow.graph.layout import halves
-from mpibow.optim.update import Update
-from mpibow.system.sizes import in_words
+from mpibow.optim import Update
+from mpibow.system import in_words
 
 from .replica import Ranges, Replicas
 from .scheduler import Meeting, Seat

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph import Array, Layout, Span
-from mpibow.kernels.passes import FlatKernels, Local, States
+from mpibow.kernels import FlatKernels, Local, States
+from mpibow.optim import Muon, Update
 from mpibow.optim.groups import group_of
-from mpibow.optim.muon import Muon, OnMatrices
-from mpibow.optim.update import Update
+from mpibow.optim.muon import OnMatrices
 
 from .directions import Directions
 from .replica import PartStates, Replicas

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from mpibow.graph import Array
+from mpibow.kernels import WHOLE, StepArrays
 from mpibow.kernels.numpy import arrays
-from mpibow.kernels.passes import WHOLE, FlatArrays, StepArrays
+from mpibow.kernels.passes import FlatArrays
 
 Ranges = Sequence[tuple[int, int]]  # elements [start, stop)
 

@@ -116,8 +116,10 @@ class Counted(Classes):
 
     def sums(self, output: Array, target: Array) -> Sums:
         if output.shape == target.shape:  # several labels a sample, a number each
-            counted, last = target != self.ignore_index, output.shape[-1] if output.ndim > 1 else 1
-            predicted, wanted = ((each & counted).reshape(-1, last) for each in (output > 0, target > 0.5))
+            counted, place = target != self.ignore_index, self.axis or min(1, output.ndim - 1)
+            labels = output.shape[place] if place else 1
+            both = (np.moveaxis(each & counted, place, -1) for each in (output > 0, target > 0.5))
+            predicted, wanted = (each.reshape(-1, labels) for each in both)
         else:
             scores, labels = self.rows(output, target)
             classes = np.arange(scores.shape[1])
@@ -139,9 +141,11 @@ class F1(Counted):
     average: Literal["macro", "micro", "binary"] = "macro"
 
     def sums(self, output: Array, target: Array) -> Sums:
-        if self.average == "binary" and output.ndim > 1 and output.shape == target.shape and output.shape[-1] > 1:
-            raise ConfigError(f"f1: average binary is of one label, got {output.shape[-1]}; give macro or micro")
-        return super().sums(output, target)
+        found = super().sums(output, target)
+        labels = len(found["both"])
+        if self.average == "binary" and output.shape == target.shape and labels > 1:
+            raise ConfigError(f"f1: average binary is of one label, got {labels}; give macro or micro")
+        return found
 
     def close(self, sums: Sums) -> float:
         both, either = 2 * sums["both"], sums["predicted"] + sums["wanted"]

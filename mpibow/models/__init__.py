@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from mpibow.graph import Tensor
 
 from .alexnet import alexnet, overfeat
+from .classifier import Build, Net
 from .convnet import convnet, lenet
 from .factorisation import matrix_factorisation
 from .inception import googlenet, inception_v3
 from .mlp import logistic, mlp
+from .objective import LossNet, predictions, read_by
 from .resnet import BASIC, BOTTLENECK, resnet, resnet20, resnet32, resnet44, resnet56, resnet110
 from .vgg import vgg16, vgg16_cifar, vgg_a
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph import Array, Graph
-from mpibow.models.objective import predictions, read_by
+from mpibow.models import predictions, read_by
 from mpibow.ops.dropout import COUNTER
 from mpibow.ops.image import Normalise
 

@@ -261,7 +261,8 @@ def places(w: NodeWriter) -> str:
 def scattered(w: NodeWriter) -> str:
     op = w.op
     need(op.shape[op.axis] == w.twin.shape[op.axis], "it adds along an axis whose length depends on the batch size")
-    zeros, index = w("Expand", 0.0, w.extents()), clipped(w, w.x[1], op.shape[op.axis] - 1)
+    zeros = w.cast(w("Expand", 0.0, w.extents()), w.dtypes[0])
+    index = clipped(w, w.x[1], op.shape[op.axis] - 1)
     return w("ScatterElements", zeros, index, w.x[0], axis=op.axis, reduction="add")
 
 

@@ -172,8 +172,9 @@ def by_formula(w: NodeWriter, other: Formula | None = None) -> str:
             case Apply("log1p", (argument,)):
                 x, one = value(argument), number(1)
                 above = w("Add", x, one)  # its rounding error is taken out by the quotient (Kahan)
-                exact = w("Mul", w("Log", above), w("Div", x, w("Sub", above, one)))
-                return w("Where", w("Equal", above, one), x, exact)
+                log = w("Log", above)
+                exact = w("Where", w("Equal", above, one), x, w("Mul", log, w("Div", x, w("Sub", above, one))))
+                return w("Where", w("Equal", above, x), log, exact)  # infinity among them
             case Apply("expm1", (argument,)):
                 x = value(argument)
                 return w("Mul", w("Tanh", w("Mul", x, number(0.5))), w("Add", w("Exp", x), number(1)))

@@ -7,7 +7,9 @@ Pair = tuple[int, int]
 
 
 def pair(value: int | Pair) -> Pair:
-    """(value, value) for a number; height before width."""
+    """(value, value) for a number; height before width. Raises ShapeError for what is neither."""
+    if not isinstance(value, int) and (isinstance(value, str) or len(value) != 2):
+        raise ShapeError(f"kernel, stride, padding and dilation are a number or two, got {value!r}")
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 

@@ -33,7 +33,7 @@ class Update:
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 0.01
     weight_decay: Annotated[NotNegative, "this factor times the weights is added to the gradient"] = 0.0
     l1: Annotated[NotNegative, "this factor times the signs of the weights is added to the gradient"] = 0.0
-    decay_biases: Annotated[bool, "apply weight_decay and l1 to biases and batch norm's weights too"] = False
+    decay_biases: Annotated[bool, "apply weight_decay and l1 to biases and the weights of norms too"] = False
     clip_value: Annotated[
         Positive | None,
         "clip each element of a learner's gradient to at most this size; null: no clipping",

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpibow.data.dataset import NamedSamples, Shape
+from mpibow.data import NamedSamples, Shape
 from mpibow.data.split import Divisible
 from mpibow.errors import ConfigError, DivergedError
 from mpibow.job import Job
 from mpibow.job.job import Callback
 from mpibow.models.objective import OWN
-from mpibow.optim.adam import Adam
+from mpibow.optim import Adam
 from mpibow.run.callbacks import STOP, Event, Iteration
 
 from .trial import Run, Tried, tried

@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 from mpibow.comm import Communicator, Single
 from mpibow.config.course import Checkpoint, Stop
 from mpibow.config.schema import LogSettings
-from mpibow.data.dataset import Samples
+from mpibow.data import Samples
 from mpibow.errors import DivergedError
 from mpibow.job import Job
 from mpibow.job.job import Callback
-from mpibow.optim.update import Update
+from mpibow.optim import Update
 from mpibow.run.results import Trained
 from mpibow.run.signals import interruption
-from mpibow.sync.family import Family
+from mpibow.sync import Family
 
 Run = Callable[[Job, Communicator], Trained]  # mpibow.train.train
 

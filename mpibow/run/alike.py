@@ -11,13 +11,14 @@ from google_crc32c import value as crc32c
 
 from mpibow import __version__
 from mpibow.comm import Communicator
-from mpibow.config.strict import join, plain
+from mpibow.config import plain
+from mpibow.config.strict import join
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.graph import Array, ArraysByName
 from mpibow.job import Job, on_device
 from mpibow.job.fingerprint import Numbers, Pinned, contents_of, crc_of, differing, numbers_of, structure_of
+from mpibow.system import JsonObject
 from mpibow.system.command import PACKAGE, some
-from mpibow.system.json_text import JsonObject
 
 LONGEST = 40  # characters of a value that a message shows
 SOURCES = (".py", ".cu", ".cuh")

@@ -14,7 +14,7 @@ from mpibow.config.course import Stop, Watched
 from mpibow.errors import CallbackError, ConfigError, MpibowError
 from mpibow.job.job import Callback
 from mpibow.metrics.metric import OWN
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 from .loggers import ENTRIES
 from .results import measures

@@ -23,7 +23,7 @@ from mpibow.tune import Decision, as_sum
 from .steering import in_force
 
 if TYPE_CHECKING:
-    from mpibow.data.timeline import Timeline
+    from mpibow.data import Timeline
 
     from .session import Session
     from .steering import Where

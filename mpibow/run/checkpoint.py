@@ -33,8 +33,7 @@ from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
 from mpibow.graph import Array, ArraysByName
-from mpibow.system.files import is_full, open_file, read_file, reason, sync_folder, whole_file
-from mpibow.system.json_text import JsonObject, finite
+from mpibow.system import JsonObject, finite, is_full, open_file, read_file, reason, sync_folder, whole_file
 
 from .directory import ELSEWHERE
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from mpibow.comm import Communicator
 from mpibow.errors import ConfigError
 from mpibow.run import directory
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 from mpibow.system.process import kernel
 from mpibow.trace import SILENT, Call, Recorder, Span, Trace
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpibow.data.timeline import Timeline
+from mpibow.data import Timeline
 from mpibow.tune import Counts, Reading
 
 

@@ -13,8 +13,8 @@ from mpibow.job.checks import described, poor_fits
 from mpibow.job.memory import copy_bytes, learner_bytes, replica_bytes, room_for
 from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
-from mpibow.sync.rule import caps
-from mpibow.system.sizes import in_words
+from mpibow.sync import caps
+from mpibow.system import in_words
 from mpibow.tune import Counts
 from mpibow.tune.words import LISTED
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from mpibow.comm.communicator import Call
 from mpibow.errors import EXIT_STALLED, CommunicationError, MpibowError, OutputError
-from mpibow.system.files import reason, whole_file
+from mpibow.system import reason, whole_file
 
 T = TypeVar("T")
 ELSEWHERE = "choose another place with out=DIR"

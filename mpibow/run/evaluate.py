@@ -11,15 +11,14 @@ import numpy as np
 
 from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
-from mpibow.data.dataset import Array, Samples, read_into
-from mpibow.data.slots import arrays_for
+from mpibow.data import Array, Samples, arrays_for, read_into
 from mpibow.graph import Plan, compile_plan
 from mpibow.job.device import Compute
 from mpibow.job.predictor import mixes
 from mpibow.metrics.metric import Measure, total
-from mpibow.models.classifier import Build
+from mpibow.models import Build
 from mpibow.sync.synchroniser import RunTasks
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
 Bind = Callable[[Plan, Array, Array], Compute]  # a plan, to a centre's weights and statistics

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from mpibow.bounds import Above, AtLeast, AtMost, NotEmpty
-from mpibow.config import yaml_text
-from mpibow.config.strict import Rest, build
-from mpibow.config.words import show
-from mpibow.data.sample_settings import Image
-from mpibow.data.timeline import Change, Timeline
+from mpibow.config import build, show, yaml_text
+from mpibow.config.strict import Rest
+from mpibow.data import Change, Image, Timeline
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.sync.state import RuleNumbers
-from mpibow.system.json_text import JsonObject
+from mpibow.sync import RuleNumbers
+from mpibow.system import JsonObject
 from mpibow.tune import History
 
 from .results import Ledger

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpibow.data.dataset import NamedSamples
+from mpibow.data import NamedSamples
 from mpibow.errors import CheckpointError
 from mpibow.graph import Array
 from mpibow.run import checkpoint

@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from mpibow.errors import OutputError
-from mpibow.system.files import read_file
+from mpibow.system import read_file
 from mpibow.system.process import begun, namespace, state
 
 from .output import cannot_write

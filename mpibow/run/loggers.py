@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mpibow.errors import ConfigError, install
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 TRAINING = ("loss", "accuracy", "rate", "gain", "distance", "images_per_second", "data_wait", "sync_wait")
 ENTRIES = {"event", "time", "name", "iteration", "position", "epoch"}  # of every event of a callback

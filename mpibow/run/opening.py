@@ -27,12 +27,11 @@ from mpibow.learn.local import Stepping, arrays_of, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.losses import ignored
+from mpibow.sync import Engine, caps
 from mpibow.sync.ahead import Ahead
 from mpibow.sync.buckets import Way, WayTrial, candidates
-from mpibow.sync.engine import Engine
-from mpibow.sync.rule import caps
 from mpibow.sync.synchroniser import Synchroniser
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 from mpibow.trace import Trace
 from mpibow.tune import History
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from mpibow.errors import OutputError
-from mpibow.system.files import is_full, reason
+from mpibow.system import is_full, reason
 from mpibow.system.streams import is_live
 
 from .directory import ELSEWHERE

@@ -10,13 +10,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpibow.config.strict import plain
+from mpibow.config import plain
 from mpibow.job.measures import directions
 from mpibow.run import directory
+from mpibow.sync import gain_of
 from mpibow.sync.agreement import Agreement
 from mpibow.sync.distance import summed_up
-from mpibow.sync.engine import gain_of
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 from mpibow.tune import Decision, as_sum, shortened
 
 from .callbacks import Callbacks

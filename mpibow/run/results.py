@@ -11,9 +11,9 @@ from functools import cache
 from mpibow import __version__
 from mpibow.config.course import Watched
 from mpibow.graph import Array
-from mpibow.models.classifier import Build
+from mpibow.models import Build
 from mpibow.optim.plateau import Reduced, better
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 from mpibow.system.packages import installed
 from mpibow.tune import as_sum
 

@@ -14,8 +14,7 @@ from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph import Array
 from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint, directory, lock
-from mpibow.system.files import reason
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject, reason
 
 from .checkpoint import FIRST, read_header
 

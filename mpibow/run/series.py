@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.errors import ConfigError, RecordError
-from mpibow.system.files import read_file
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject, read_file
 from mpibow.tune.words import LISTED, in_ranks
 
 Event = JsonObject

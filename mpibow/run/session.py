@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from mpibow.comm import Communicator
+from mpibow.data import Slot
 from mpibow.data.loading import Watch
-from mpibow.data.slots import Slot
 from mpibow.graph import Array
 from mpibow.job import Job
 from mpibow.job.measures import directions
-from mpibow.kernels.passes import Local
+from mpibow.kernels import Local
 from mpibow.learn.learners import Result, Task
+from mpibow.sync import gain_of
 from mpibow.sync.agreement import Agreement, agree
-from mpibow.sync.engine import gain_of
 from mpibow.sync.outbox import REQUEST, Tally
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts

@@ -10,21 +10,20 @@ import numpy as np
 
 from mpibow.comm import Communicator
 from mpibow.comm.launch import say
-from mpibow.config import Config, yaml_text
+from mpibow.config import Config, build, plain, yaml_text
 from mpibow.config.renamed import renamed
-from mpibow.config.strict import build, plain
+from mpibow.data import Timeline
 from mpibow.data.sample_weights import checksum
-from mpibow.data.timeline import Timeline
 from mpibow.errors import ConfigError, OutputError
 from mpibow.graph import Array, ArraysByName, Layout, Plan, initial_weights
 from mpibow.job import Job
 from mpibow.job.document import buffers_of
 from mpibow.job.normalise import input_entries
+from mpibow.optim import Update
 from mpibow.optim.groups import frozen_for, parts_of
-from mpibow.optim.update import Update
 from mpibow.run import directory, lock, saving
-from mpibow.sync.family import PRESETS
-from mpibow.system.json_text import JsonObject
+from mpibow.sync import PRESETS
+from mpibow.system import JsonObject
 from mpibow.tune import Counts, as_sum
 
 from .alike import from_rank_0

@@ -10,16 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from mpibow.comm.communicator import Call
-from mpibow.data.timeline import Timeline
+from mpibow.data import Timeline
 from mpibow.errors import CheckpointError
 from mpibow.graph import Array, ArraysByName, DType, Layout, Plan
 from mpibow.graph.layout import repack
-from mpibow.kernels.passes import FlatKernels
+from mpibow.kernels import FlatKernels
 from mpibow.learn.replica import Replicas
-from mpibow.sync.engine import Engine
+from mpibow.sync import Engine, RuleNumbers, RuleState
 from mpibow.sync.outbox import TAIL, Book
-from mpibow.sync.state import RuleNumbers, RuleState
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 from .checkpoint import Snapshot, read_arrays
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from mpibow.config import Config, load_mapping, yaml_text
 from mpibow.config.course import Stop
 from mpibow.config.renamed import renamed
-from mpibow.data.timeline import Timeline
+from mpibow.data import Timeline
 from mpibow.errors import ConfigError
 from mpibow.metrics.metric import OWN
 from mpibow.optim.plateau import Plateau, follow
 from mpibow.optim.schedules import Ending, Schedule, multiplier
-from mpibow.sync.rule import RuleSettings
-from mpibow.system.json_text import JsonObject
+from mpibow.sync import RuleSettings
+from mpibow.system import JsonObject
 from mpibow.tune import Counts
 
 from .results import Ledger

@@ -11,21 +11,18 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from mpibow.config import Config, load_mapping
+from mpibow.config import Config, build, load_mapping, show
 from mpibow.config.renamed import renamed
-from mpibow.config.strict import build
-from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph import Array, ArraysByName, Buffer, Plan
 from mpibow.job import Job
 from mpibow.job.document import buffers_of, loaded
 from mpibow.job.starting_weights import LoadedWeights, take
-from mpibow.models.classifier import Build
+from mpibow.models import Build
 from mpibow.models.torchvision import COUNTED
 from mpibow.ops.own import OwnOperator
-from mpibow.system.files import StrPath, read_file, reason, whole_file
-from mpibow.system.json_text import JsonObject, parse_object
+from mpibow.system import JsonObject, StrPath, parse_object, read_file, reason, whole_file
 
 from .checkpoint import FIRST, read_arrays
 from .header import Header, open_checkpoint

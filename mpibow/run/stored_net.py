@@ -9,12 +9,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from mpibow.config import Config
-from mpibow.config.words import show
-from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.config import Config, show
+from mpibow.data import Dataset, Image, NamedArrays, NamedSamples, RecordSet, Samples, TokenStream, open_records
 from mpibow.data.decoded import Decoded
-from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph import ArraysByName, Graph
@@ -23,10 +20,11 @@ from mpibow.job.checks import check_data
 from mpibow.job.normalise import Scaling, difference, input_entries
 from mpibow.job.opening import named_samples
 from mpibow.job.record_kinds import called
-from mpibow.models.classifier import Build, classifier
+from mpibow.models import Build
+from mpibow.models.classifier import classifier
 from mpibow.models.objective import objective
 from mpibow.ops import accuracy
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 
 from .header import Seen, checked
 from .stored import Stored

@@ -3,14 +3,12 @@
 import json
 from pathlib import Path
 
-from mpibow.config import Config, yaml_text
+from mpibow.config import Config, plain, yaml_text
 from mpibow.config.renamed import renamed
-from mpibow.config.strict import plain
-from mpibow.data.timeline import Change, Timeline, fixed, following
+from mpibow.data import Change, Timeline, fixed, following
 from mpibow.errors import ConfigError
 from mpibow.job import Job
-from mpibow.system.files import read_file, reason
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject, read_file, reason
 from mpibow.tune import as_sum
 
 from .header import Header

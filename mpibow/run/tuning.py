@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from math import hypot
 
 from mpibow.learn.learners import FUSED, STREAMS
-from mpibow.system.json_text import JsonObject
+from mpibow.system import JsonObject
 from mpibow.tune import Counts, Decision, History, Meter, Reading, Tuner, Window, as_sum, decide, enough
 from mpibow.tune.meter import mean
 from mpibow.tune.words import told

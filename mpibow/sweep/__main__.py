@@ -19,8 +19,8 @@ from mpibow.figure import NO_DATE, save
 from mpibow.job import BUILT_IN, named_net, named_objective, of_arrays
 from mpibow.job.net_file import with_checksum
 from mpibow.run.timelines import first_timeline
+from mpibow.system import JsonObject
 from mpibow.system.command import natural, parser_of, positive, with_config
-from mpibow.system.json_text import JsonObject
 from mpibow.system.streams import as_command, exit_code
 
 from .chart import draw

@@ -14,14 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpibow.config import Config
+from mpibow.config import Config, build, plain
 from mpibow.config.renamed import renamed
-from mpibow.config.strict import build, plain
 from mpibow.config.yaml_text import read
 from mpibow.errors import ConfigError, OutputError, RecordError
 from mpibow.run import directory
-from mpibow.system.files import read_file, reason
-from mpibow.system.json_text import JsonObject, parse_object
+from mpibow.system import JsonObject, parse_object, read_file, reason
 
 FORMAT = 1
 # Settings that change no number in a run's result.

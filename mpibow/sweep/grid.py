@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from mpibow.config.words import show
+from mpibow.config import show
 from mpibow.config.yaml_text import parse
 from mpibow.errors import ConfigError
 

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mpibow.comm.launch import say
-from mpibow.config import Config
-from mpibow.config.strict import plain
+from mpibow.config import Config, plain
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, ConfigError, DivergedError
 from mpibow.run.directory import may_start_again
 from mpibow.run.signals import Signals

@@ -10,7 +10,7 @@ import numpy as np
 from mpibow.comm import checksum
 from mpibow.comm.communicator import Call
 from mpibow.graph import Array
-from mpibow.kernels.passes import FlatKernels
+from mpibow.kernels import FlatKernels
 
 from .distance import distances
 from .engine import Engine

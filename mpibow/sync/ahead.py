@@ -17,7 +17,7 @@ import numpy as np
 
 from mpibow.comm import Communicator
 from mpibow.comm.communicator import POLL
-from mpibow.kernels.passes import Local
+from mpibow.kernels import Local
 from mpibow.trace import Trace
 
 from .buckets import Buckets, Share, Stages, Way, WayTrial, chosen

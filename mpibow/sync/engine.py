@@ -35,7 +35,7 @@ import numpy as np
 
 from mpibow.formulas import Formula
 from mpibow.graph import Array
-from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
+from mpibow.kernels import FlatKernels, Half, Local, chunks_of
 
 from .gain import GainMeter, Reductions
 from .outbox import Message, Outbox, Zeros

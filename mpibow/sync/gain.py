@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph import Array
-from mpibow.kernels.passes import FlatKernels
+from mpibow.kernels import FlatKernels
 
 from .rule import RuleSettings
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph import Array
-from mpibow.kernels.passes import FlatKernels
+from mpibow.kernels import FlatKernels
 
 NUMBERS = ("square", "attention", "loss", "hits")  # that travel beside the sums
 TAIL = len(NUMBERS)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.formulas import Formula
-from mpibow.kernels.passes import FlatKernels, Local, Matrix, StepArrays, chunks_of
+from mpibow.kernels import FlatKernels, Local, Matrix, StepArrays, chunks_of
 
 from .engine import Engine
 from .rule import RuleSettings

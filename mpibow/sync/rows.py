@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mpibow.graph import Array
-from mpibow.kernels.passes import StepArrays
+from mpibow.kernels import StepArrays
 
 
 class Rows(Protocol):

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from mpibow.graph import Array
-from mpibow.kernels.passes import WHOLE, FlatKernels, Local
+from mpibow.kernels import WHOLE, FlatKernels, Local
 
 from .outbox import Message, Outbox
 from .rows import Rows

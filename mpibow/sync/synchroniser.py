@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mpibow.comm import Communicator
-from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
+from mpibow.kernels import FlatKernels, Local, chunks_of, share_of
+from mpibow.kernels.passes import pieces
 from mpibow.trace import SILENT, Trace
 
 from .agreement import add_up

@@ -7,15 +7,12 @@ import numpy as np
 
 from mpibow.graph import Array, Layout, Span, Weight
 from mpibow.graph.formats import canonical
-from mpibow.kernels import NUMPY
-from mpibow.kernels.passes import Local, chunks_of, share_of
+from mpibow.kernels import NUMPY, Local, chunks_of, share_of
 from mpibow.learn.local import Stepping
 from mpibow.learn.replica import Replicas
 from mpibow.ops.initialisers import Constant
-from mpibow.optim.sgd import Sgd
-from mpibow.sync.engine import Engine
-from mpibow.sync.rule import RuleSettings
-from mpibow.sync.state import RuleState
+from mpibow.optim import Sgd
+from mpibow.sync import Engine, RuleSettings, RuleState
 
 LEARNERS = 4
 PLACES = ((4,), (2, 2), (1, 3), (1, 1, 1, 1))  # learners of each rank

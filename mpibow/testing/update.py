@@ -11,7 +11,7 @@ import numpy as np
 
 from mpibow.formulas import Array, Formula, Machine, numba_source
 from mpibow.job.choice import ROOMS
-from mpibow.optim.update import Update
+from mpibow.optim import Update
 
 SIZE = 1003  # no multiple of a vector's lanes
 # Each machine's own, within 4 ulp; a formula of them may be less exact.

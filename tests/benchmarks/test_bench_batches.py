@@ -8,7 +8,7 @@ import pytest
 from benchmarks.averaging import batch_cells
 from benchmarks.averaging import batch_page as page
 from benchmarks.averaging import bench_batches as bench
-from mpibow.config.strict import plain
+from mpibow.config import plain
 from mpibow.sweep.folder import CellResult, SweepFolder
 from tests.launching import ROOT
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.data import bench_imagenet_sample as bench
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 
 
 def test_64_images_in_16_classes(tmp_path):

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
+from mpibow.config import build
 from mpibow.config.course import Stop, Watched
-from mpibow.config.strict import build
 from tests.refusals import refuses
 
 

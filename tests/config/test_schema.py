@@ -1,6 +1,6 @@
 """The config of a run: defaults, messages in full, and dump and load as inverses."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -10,14 +10,16 @@ from mpibow.config import Config, describe, load, load_mapping
 from mpibow.config.course import Checkpoint, Every
 from mpibow.config.schema import Data, Evaluate, Model, Stop, Weights
 from mpibow.config.yaml_text import parse
-from mpibow.data.sample_settings import Image
+from mpibow.data import Image
 from mpibow.errors import ConfigError
 from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.models.losses import CrossEntropyLoss, HuberLoss, PlainLoss
+from mpibow.optim import Sgd, Update
+from mpibow.optim.groups import WeightGroup
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import ConstantRate, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
-from mpibow.optim.sgd import Sgd
-from mpibow.sync.family import PRESETS, Family, Independent, Outer, Then
+from mpibow.sync import PRESETS, Family
+from mpibow.sync.family import Independent, Outer, Then
 from mpibow.tune import Tuner
 from tests.refusals import refuses
 
@@ -125,7 +127,11 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
             "rule.name: muloco is diloco with Muon in every learner, got update.name sgd; set "
             "update.name to muon, or rule.name to diloco",
         ),
-        (["rule.name=ssgd", "rule.gains=2"], "rule.gains: is not a setting of ssgd"),
+        (
+            ["rule.name=ssgd", "rule.gains=2"],
+            "rule.gains: is not a setting of ssgd; it has resync, replicas, alpha, momentum, period, sends, outer, "
+            "restart, reset_momentum, then",
+        ),
         (["learners=autos"], LEARNERS + "'autos'"),
         (["learners=0"], LEARNERS + "0"),
         (["learners=[auto]"], "learners[0]: must be an integer of at least 1, got 'auto'"),
@@ -182,6 +188,23 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
 def test_what_is_refused(overrides, message):
     with refuses(message):
         load_mapping(RUN, overrides)
+
+
+@dataclass(frozen=True)
+class Signs(Update):
+    """Its step has no weight decay."""
+
+    name: str = "signs"
+
+    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+        return (rate,)
+
+
+@pytest.mark.parametrize("decay", [{"weight_decay": 0.1}, {"groups": (WeightGroup("*", weight_decay=0.1),)}])
+def test_a_step_of_ones_own_without_weight_decay(decay):
+    assert load_mapping({**RUN, "update": Signs()}).update == Signs()
+    with refuses("update.weight_decay: Signs.scalars does not use it; leave it out"):
+        load_mapping({**RUN, "update": Signs(**decay)})
 
 
 def test_a_program_may_give_model_and_data():
@@ -437,7 +460,7 @@ def test_describe_has_every_setting():
     rate = "learning rate; not scaled with the number of learners (a number above 0)"
     assert f"update.lr 0.01 sgd, rmsprop, adagrad: {rate}" in lines
     assert f"update.lr 0.0001 lion: {rate}" in lines
-    both = "apply weight_decay and l1 to biases and batch norm's weights too"
+    both = "apply weight_decay and l1 to biases and the weights of norms too"
     assert f"update.decay_biases false {both} (true or false)" in lines
     names = ", ".join(sorted([*PRESETS, "independent"]))
     assert f"rule.name sma how the replicas are kept together (one of {names})" in lines

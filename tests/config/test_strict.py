@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from mpibow.bounds import Above, AtLeast, AtMost, Below, Matches, NotEmpty, Rising
+from mpibow.config import build, plain
 from mpibow.config.overrides import override
-from mpibow.config.strict import Rest, build, check_options, plain
+from mpibow.config.strict import Rest, check_options
 from mpibow.config.yaml_text import parse, read, write
 from mpibow.errors import ConfigError
 from tests.refusals import refusal_of, refuses
@@ -129,7 +130,7 @@ def test_what_fits(text, field, value):
         ),
         ("shape: {name: bal}", "shape.name: must be one of ball, box, got 'bal'"),
         ("shape: {name: ball}", "shape.radius: is required, a number above 0"),
-        ("shape: {radius: 1}", "shape.radius: is not a setting of box"),
+        ("shape: {radius: 1}", "shape.radius: is not a setting of box; it has sides, colour, lid"),
         ("shape: {color: x}", "shape.color: is not a setting of box; did you mean 'colour'?"),
         ("shape: ball", "shape: must be a mapping of settings, got 'ball'; give {name: ...}, one of ball, box"),
         ("shape: {lid: true, colour: black}", "shape.lid: has no black one"),
@@ -222,7 +223,7 @@ def test_options_of_a_function():
         "model.drop: must be a number, got 'x'",
         "model.act: is required, one of a, b",
         "model.hiden: is not a setting of net; did you mean 'hidden'?",
-        "model.classes: is not a setting of net",
+        "model.classes: is not a setting of net; it has hidden, drop, act",
     ]
 
 
@@ -297,8 +298,11 @@ def test_overrides(overrides, shape):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["shape.name=ball", "shape.radius=1", "shape.lid=true"], "shape.lid: is not a setting of ball"),
-        (["shape={name: ball, radius: 1, lid: true}"], "shape.lid: is not a setting of ball"),
+        (
+            ["shape.name=ball", "shape.radius=1", "shape.lid=true"],
+            "shape.lid: is not a setting of ball; it has radius, colour",
+        ),
+        (["shape={name: ball, radius: 1, lid: true}"], "shape.lid: is not a setting of ball; it has radius, colour"),
         (["shape.name=ball"], "shape.radius: is required, a number above 0"),
         (["shape.name=bal"], "shape.name: must be one of ball, box, got 'bal'"),
         (["shape"], "override 'shape': must be key.path=value, as in update.lr=0.1"),
@@ -321,5 +325,5 @@ def test_overrides_leave_the_mapping_alone():
 
 
 def test_a_switch_keeps_the_file_s_typos():
-    with pytest.raises(ConfigError, match=r"^shape.lids: is not a setting of ball$"):
+    with pytest.raises(ConfigError, match=r"^shape.lids: is not a setting of ball; it has radius, colour$"):
         build(Things, override(Things, {"shape": {"lids": 1}}, ["shape.name=ball", "shape.radius=1"]))

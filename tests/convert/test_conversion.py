@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from mpibow.convert.conversion import AHEAD, Part, interruptible, spreader, write_parts
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from mpibow.errors import RecordError
 from mpibow.system.streams import exit_code
 from tests.datasets.scripts import ROOT

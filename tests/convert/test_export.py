@@ -11,8 +11,7 @@ from PIL import Image
 from mpibow import records
 from mpibow.convert import export
 from mpibow.convert.export import class_folders
-from mpibow.data import aside
-from mpibow.data.recordset import RecordSet, open_records, write_records
+from mpibow.data import RecordSet, aside, open_records, write_records
 from mpibow.errors import RecordError
 from tests.convert.examples import crc, example
 from tests.data.photos import encode

@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 
 from mpibow.convert.net_inputs import NetInputs
 from mpibow.convert.sample_sources import files_of, samples
-from mpibow.data.sample_settings import Image as Size
+from mpibow.data import Image as Size
 from tests.data.photos import encode, exif, picture
 
 INPUTS = {"image": ((3, 24, 24), "uint8")}

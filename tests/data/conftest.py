@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from mpibow.data.dataset import ArrayData, NamedArrays, Samples
+from mpibow.data import ArrayData, Image, NamedArrays, Samples, open_records, write_records
 from mpibow.data.decoded import Decoded
-from mpibow.data.recordset import open_records, write_records
-from mpibow.data.sample_settings import Image
 from tests.data.photos import bars, records
 
 

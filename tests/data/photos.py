@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mpibow.data.dataset import Array
-from mpibow.data.recordset import RecordSet, open_records, write_records
+from mpibow.data import Array, RecordSet, open_records, write_records
 from mpibow.kernels.numpy.resize import resize
 
 SAMPLE = Path(__file__).parents[2].parent / "shared/data/imagenet-sample/imagenet-1000class-400smallest.tar"

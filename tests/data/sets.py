@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 
 
 def read(data, samples: Sequence[int] | None = None) -> tuple[Array, Array]:

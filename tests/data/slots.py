@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from mpibow.data.dataset import COUNTER, Samples
+from mpibow.data import COUNTER, Feed, Samples, Slot, Timeline
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import Reader
-from mpibow.data.slots import Feed, Slot
-from mpibow.data.timeline import Timeline
 
 
 def image_slot(batch: int, shape: tuple[int, ...], dtype: type = np.uint8) -> Slot:

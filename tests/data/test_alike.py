@@ -6,15 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from mpibow.data import Image as Size
+from mpibow.data import Samples, fixed, open_records, write_records
 from mpibow.data.damage import Damages
-from mpibow.data.dataset import Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.pipeline_choice import PipelineChoice, open_reader
-from mpibow.data.recordset import open_records, write_records
-from mpibow.data.sample_settings import Image as Size
 from mpibow.data.sample_settings import Kind
-from mpibow.data.timeline import fixed
 from tests.data.photos import SAMPLE, bars, encode, exif, picture, records, sample
 from tests.data.test_photo import png
 

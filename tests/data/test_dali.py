@@ -5,15 +5,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from mpibow.data import dali
+from mpibow.data import Image, RecordSet, Slot, dali, fixed
 from mpibow.data.dali import Dali, available
 from mpibow.data.damage import Damages
 from mpibow.data.decoded import Decoded, decoding_reader
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_settings import Image
-from mpibow.data.slots import Slot, fill_counter
-from mpibow.data.timeline import fixed
+from mpibow.data.slots import fill_counter
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
 from tests.data.photos import bars, records
 from tests.data.slots import image_slot

@@ -18,9 +18,8 @@ from google_crc32c import value as crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mpibow.data import manifest, verify
+from mpibow.data import RecordSet, manifest, open_records, verify, write_records
 from mpibow.data.records import HEADER, INDEX, MAGIC, RecordFile
-from mpibow.data.recordset import RecordSet, open_records, write_records
 from mpibow.errors import DamagedRecord, RecordError
 
 IMAGES = np.arange(3 * 4, dtype=np.uint8).reshape(3, 1, 2, 2)

@@ -10,16 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from mpibow.data import Array, RecordSet, Slot, fixed
+from mpibow.data import Image as Size
 from mpibow.data.damage import Damages, decoding
-from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded, centre_windows, decoding_reader, random_windows
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import DrawingReader
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_settings import Image as Size
-from mpibow.data.slots import Slot, fill_counter
-from mpibow.data.timeline import fixed
+from mpibow.data.slots import fill_counter
 from mpibow.errors import DamagedRecord
 from tests.data.photos import bars, encode, picture, records, scaled
 from tests.data.slots import piped

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.data.dataset import ArrayData, NamedArrays, numeric_array
+from mpibow.data import ArrayData, NamedArrays, numeric_array
 from mpibow.data.items import array_of
 from mpibow.errors import MpibowError, RecordError
 from mpibow.job.predictor import checked

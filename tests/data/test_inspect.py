@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from mpibow import records
+from mpibow.data import open_records, write_records
 from mpibow.data import sheet as pictures
 from mpibow.data.contents import pick
-from mpibow.data.recordset import open_records, write_records
 from mpibow.data.sheet import GAP, LINE
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from mpibow.cuda.feed.togpu import held_by
+from mpibow.data import Feed, NamedArrays, Samples, Slot, arrays_for
 from mpibow.data.damage import Intact
-from mpibow.data.dataset import NamedArrays, Samples
 from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import PipelineChoice
 from mpibow.data.readers import DirectReader
-from mpibow.data.slots import Feed, Slot, arrays_for
 from mpibow.errors import DamagedRecord
 from tests.data.test_readers import MISSING
 from tests.data.test_skip import COUNT, Broken, read

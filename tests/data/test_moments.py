@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from mpibow.data import moments
-from mpibow.data.dataset import ArrayData
+from mpibow.data import ArrayData, moments, open_records, write_records
 from mpibow.data.moments import mean_image
-from mpibow.data.recordset import open_records, write_records
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (23, 2, 3, 4), dtype=np.uint8)
 LABELS = np.zeros(23, int)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpibow.data import Timeline, fixed
 from mpibow.data.order import ROUNDS, SHUFFLED, by_index, order, samples_at
-from mpibow.data.timeline import Timeline, fixed
 
 Sample = tuple[int, int]  # epoch and number
 

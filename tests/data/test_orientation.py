@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from mpibow.cuda.feed.decoder import OnDevice, scaled
+from mpibow.data import Image as Size
 from mpibow.data.dali_decoders import DaliBatch
 from mpibow.data.decoded import Decoded
 from mpibow.data.image_header import orientation_of, sides_of, stored_part, turned
 from mpibow.data.items import array_of
-from mpibow.data.sample_settings import Image as Size
 from mpibow.data.sheet import sheet
 from tests.cuda.device.simulated import SimDriver
 from tests.cuda.feed.test_feeder import feeder_on

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from mpibow.data import photo
-from mpibow.data.dataset import Array
+from mpibow.data import Array, photo
 from mpibow.data.decoded import centre_windows, random_windows
 from mpibow.data.image_header import sides_of, size_of
 from mpibow.data.photo import alike, open_photo, take

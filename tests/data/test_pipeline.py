@@ -8,13 +8,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from mpibow.data import Array, ArrayData, Slot, Timeline, fixed, read_into
 from mpibow.data import pipeline as pipeline_module
-from mpibow.data.dataset import Array, ArrayData, read_into
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import DirectReader
-from mpibow.data.slots import Slot, fill_counter
-from mpibow.data.timeline import Timeline, fixed
+from mpibow.data.slots import fill_counter
 from mpibow.errors import RecordError
 from tests.clock import Awaited
 from tests.data.slots import piped

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from mpibow.data import dali
+from mpibow.data import NamedArrays, Samples, Wanted, dali, open_records, write_records
 from mpibow.data.damage import Damages
-from mpibow.data.dataset import NamedArrays, Samples
 from mpibow.data.pipeline_choice import (
     PipelineChoice,
     Resources,
@@ -17,8 +16,6 @@ from mpibow.data.pipeline_choice import (
     threads_of,
 )
 from mpibow.data.readers import DirectReader, DrawingReader
-from mpibow.data.recordset import open_records, write_records
-from mpibow.data.sample_settings import Wanted
 from tests.refusals import refuses
 
 MISSING = "NVIDIA DALI is not installed: pip install -e '.[dali]'"

@@ -16,10 +16,9 @@ import pytest
 from google_crc32c import value as crc32c
 
 from mpibow import records
-from mpibow.data import aside, manifest, verify
+from mpibow.data import aside, manifest, open_records, verify, write_records
 from mpibow.data.moments import LOT, RunningMoments
 from mpibow.data.records import RecordFile, RecordForm, write_file
-from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import RecordError
 from tests.data.sets import flip, read
 from tests.refusals import refusal_of, refuses

@@ -5,13 +5,10 @@ import threading
 import numpy as np
 import pytest
 
+from mpibow.data import Array, ArrayData, Image, fixed, open_records
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Array, ArrayData
 from mpibow.data.decoded import Decoded, decoding_reader
 from mpibow.data.readers import Resident
-from mpibow.data.recordset import open_records
-from mpibow.data.sample_settings import Image
-from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, RecordError
 from tests.data.photos import bars, records
 from tests.data.sets import read as arrays_of

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpibow.data import Array, ArrayData, Image, NamedArrays, RecordSet, open_records, write_records
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Array, ArrayData, NamedArrays
 from mpibow.data.decoded import Decoded
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline_choice import PipelineChoice
-from mpibow.data.recordset import RecordSet, open_records, write_records
-from mpibow.data.sample_settings import Image
 from mpibow.data.split import held_out, split
 from mpibow.errors import DamagedRecord
 from tests.data.photos import MOMENTS, bars, records

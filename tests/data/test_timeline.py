@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpibow.data.timeline import Change, Timeline, fixed
+from mpibow.data import Change, Timeline, fixed
 
 
 def example() -> Timeline:

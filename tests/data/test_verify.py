@@ -14,8 +14,7 @@ import pytest
 from PIL import Image
 
 from mpibow import records
-from mpibow.data import verify
-from mpibow.data.recordset import write_records
+from mpibow.data import verify, write_records
 from tests.data.photos import encode
 from tests.data.sets import flip
 

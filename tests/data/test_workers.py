@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from mpibow.data import fixed
 from mpibow.data.indexed import Hands, NamedItems, open_named
 from mpibow.data.items import Items
 from mpibow.data.pipeline_choice import PipelineChoice, open_reader
-from mpibow.data.timeline import fixed
 from mpibow.data.workers import Workers
 from mpibow.errors import ConfigError, RecordError
 from tests.data import owned

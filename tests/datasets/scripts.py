@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from PIL import Image
 
-from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data import RecordSet, open_records
 from tests.data.photos import encode
 
 ROOT = Path(__file__).parents[2]

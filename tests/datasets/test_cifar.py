@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from mpibow.convert import cifar as reader
 from mpibow.convert.cifar_files import LABELS, VERSIONS, CifarVersion
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from mpibow.errors import RecordError
 from tests.convert import python2
 from tests.datasets.scripts import ROOT, script

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mpibow.convert.crossbow import index
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from mpibow.errors import RecordError
 from tests.data.photos import encode
 from tests.datasets.scripts import Converter, records, script

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mpibow.data import open_records
 from mpibow.data.digits import ensure_digits, write_digits
-from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.data.sets import read
 from tests.datasets.scripts import script

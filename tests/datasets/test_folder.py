@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mpibow.data import Image as Size
+from mpibow.data import RecordSet, open_records
 from mpibow.data.decoded import Decoded
-from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.sample_settings import Image as Size
 from tests.data import photos
 from tests.datasets.scripts import Converter, script, write
 from tests.datasets.scripts import flat as image

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mpibow.convert.imagenet import FORMS
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from tests.convert.examples import example, write_index
 from tests.convert.examples import write as write_tfrecord
 from tests.data.photos import encode

@@ -8,9 +8,8 @@ import pytest
 from PIL import Image
 
 import mpibow as mb
-from mpibow.data.dataset import inputs_of
+from mpibow.data import inputs_of, open_records
 from mpibow.data.image_header import turned
-from mpibow.data.recordset import open_records
 from mpibow.job.record_kinds import named
 from tests.data.photos import exif
 from tests.datasets.scripts import script

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpibow.data import verify
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records, verify
 from mpibow.errors import RecordError
 from tests.data.sets import read
 from tests.datasets.scripts import ROOT, script

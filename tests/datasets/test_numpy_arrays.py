@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from tests.data.sets import read
 from tests.datasets.scripts import Converter, script, stored
 from tests.refusals import exits

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mpibow import records
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from tests.data.photos import encode, picture
 from tests.datasets import test_cifar, test_crossbow, test_mnist
 from tests.datasets.scripts import ROOT, script

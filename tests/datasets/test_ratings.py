@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpibow.data import open_records
 from mpibow.data.ratings import ratings
-from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.datasets.scripts import script
 from tests.refusals import refuses

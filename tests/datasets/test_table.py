@@ -11,8 +11,8 @@ import pytest
 import mpibow as mb
 from mpibow import evaluate
 from mpibow.comm import Single
+from mpibow.data import open_records
 from mpibow.data.columns import Columns, open_table
-from mpibow.data.recordset import open_records
 from mpibow.errors import ConfigError, RecordError
 from tests.datasets.scripts import script
 from tests.refusals import refuses

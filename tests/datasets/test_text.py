@@ -11,8 +11,7 @@ import pytest
 
 import mpibow as mb
 from mpibow import evaluate
-from mpibow.data.recordset import open_records
-from mpibow.data.sample_settings import TokenStream
+from mpibow.data import TokenStream, open_records
 from mpibow.data.split import split
 from mpibow.data.text import CHUNK, FILE, Tokens, Windows, bytes_of, chars_of, open_text, read_tokens
 from mpibow.errors import ConfigError, RecordError

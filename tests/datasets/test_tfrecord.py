@@ -14,7 +14,7 @@ from PIL import Image
 from mpibow.convert.entries import record_images
 from mpibow.convert.recode import ToEncoded
 from mpibow.convert.tfrecord_images import FeatureNames, Pixels, image_of, pieces, survey
-from mpibow.data.recordset import open_records
+from mpibow.data import open_records
 from mpibow.errors import RecordError
 from tests.convert.examples import example, frame, write, write_index
 from tests.data.photos import encode

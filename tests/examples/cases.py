@@ -9,7 +9,7 @@ import numpy as np
 
 import mpibow as mb
 from examples import char_gpt, lstm_classifier, squeeze_excite, table_mlp, tiny_vit, unet
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.graph import Graph, Tensor
 from mpibow.models.classifier import classifier
 from mpibow.models.objective import TARGET, objective, supervised

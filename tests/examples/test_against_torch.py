@@ -9,7 +9,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.graph import Kernels, Layout, compile_plan, initial_weights, plan_layout, plan_statistics
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.objective import PREDICTION

@@ -11,10 +11,9 @@ import mpibow as mb
 from examples.own_rule import Average
 from mpibow.config import load_mapping
 from mpibow.formulas.functions import where
-from mpibow.sync.engine import Engine
-from mpibow.sync.family import PRESETS, Family, Independent
+from mpibow.sync import PRESETS, Engine, Family, RuleNumbers, RuleState
+from mpibow.sync.family import Independent
 from mpibow.sync.gain import Averages
-from mpibow.sync.state import RuleNumbers, RuleState
 from mpibow.testing import check_rule
 from tests.refusals import refuses
 from tests.run import tiny

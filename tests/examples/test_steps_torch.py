@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow.data import Array, TokenStream, open_records
 from mpibow.data.columns import open_table
-from mpibow.data.dataset import Array
 from mpibow.data.digits import write_digits
 from mpibow.data.order import samples_at
-from mpibow.data.recordset import open_records
-from mpibow.data.sample_settings import TokenStream
 from mpibow.data.text import open_text
 from tests.oracle import pytorch
 

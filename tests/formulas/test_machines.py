@@ -7,7 +7,7 @@ import pytest
 
 from mpibow.formulas import Array, Formula
 from mpibow.formulas.passes import bind, program
-from mpibow.optim.update import Update
+from mpibow.optim import Update
 from mpibow.testing import hard
 from tests.cuda.kernels.host import needs_compiler
 from tests.formulas import machines

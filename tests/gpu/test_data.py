@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mpibow.config import load_mapping
+from mpibow.data import write_records
 from mpibow.data.dali import available
-from mpibow.data.recordset import write_records
 from mpibow.job import open_job
 from mpibow.run.results import Trained
 from tests.data.photos import bars, records

@@ -8,7 +8,7 @@ import pytest
 import mpibow as mb
 from mpibow import ops
 from mpibow.config import load_mapping
-from mpibow.data.dataset import ArrayData
+from mpibow.data import ArrayData
 from mpibow.errors import ShapeError
 from mpibow.graph import Array, Graph, Kernels, Shapes, compile_plan, plan_layout
 from mpibow.job import make_job

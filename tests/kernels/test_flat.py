@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mpibow.formulas import formula
 from mpibow.graph import Array
 from mpibow.graph.layout import whole
+from mpibow.kernels import WHOLE, FlatKernels, Half, Local, StepArrays, chunks_of, share_of
 from mpibow.kernels.numpy import flat as reference
-from mpibow.kernels.passes import WHOLE, FlatKernels, Half, Local, StepArrays, chunks_of, share_of
 from mpibow.optim import UPDATES
 from mpibow.sync import rule_formulas
 from mpibow.testing import hard

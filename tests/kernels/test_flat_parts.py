@@ -8,9 +8,8 @@ import pytest
 
 from mpibow.formulas import formula
 from mpibow.graph import Array
-from mpibow.kernels.passes import FlatKernels, Half, Local, StepArrays, chunks_of, share_of
-from mpibow.optim.adam import Adam
-from mpibow.optim.sgd import Sgd
+from mpibow.kernels import FlatKernels, Half, Local, StepArrays, chunks_of, share_of
+from mpibow.optim import Adam, Sgd
 from mpibow.sync.rule_formulas import mean as mean_step
 from mpibow.sync.rule_formulas import pull
 from tests.stepping import END, local_of

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mpibow.graph import Array, Shape
+from mpibow.kernels import FlatKernels, Matrix
 from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
-from mpibow.kernels.passes import FlatKernels, Matrix
 
 # What five times s <- 3.4445 s - 4.7750 s^3 + 2.0315 s^5 makes of a singular value.
 FIVE = {0.6: 0.7228762, 0.8: 1.1192039}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpibow.data.recordset import open_records, write_records
+from mpibow.data import open_records, write_records
 from tests.launch.test_scripts import JOBS, LAUNCH, LAUNCHER, ROOT, Site
 from tests.launching import well
 

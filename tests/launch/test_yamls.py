@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from mpibow.config import Config, load
+from mpibow.data import Image, write_records
 from mpibow.data.ratings import record_of
-from mpibow.data.recordset import write_records
-from mpibow.data.sample_settings import Image
 from mpibow.job import named_net
 from mpibow.job.synthetic import SHAPES
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import classifier
 from mpibow.optim.schedules import Cosine, MultiStep, StepDecay
-from mpibow.sync.family import Family
+from mpibow.sync import Family
 from mpibow.train import main
 from tests.data.photos import MOMENTS, encode, picture
 from tests.refusals import exits

@@ -7,13 +7,12 @@ import pytest
 
 from mpibow.graph import Array, Layout, Shape, Span, Weight
 from mpibow.graph.formats import canonical, physical
-from mpibow.kernels.passes import FlatKernels, chunks_of
+from mpibow.kernels import FlatKernels, chunks_of
 from mpibow.learn.directions import Directions, described, matrices_of
 from mpibow.ops.initialisers import Constant
 from mpibow.ops.products import Products
-from mpibow.optim.adam import AdamW
-from mpibow.optim.muon import Muon, OnMatrices
-from mpibow.optim.sgd import Sgd
+from mpibow.optim import AdamW, Muon, Sgd
+from mpibow.optim.muon import OnMatrices
 from tests.optim.stepping import scalars_of
 
 STEPS = 10

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mpibow.data.slots import Slot
+from mpibow.data import Slot
 from mpibow.graph import Array, Graph, Kernels, compile_plan, initial_weights, plan_layout
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import OPERATORS

@@ -16,8 +16,8 @@ from mpibow.graph.bound import BoundPlan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
-from mpibow.optim.sgd import Sgd
-from mpibow.system.sizes import in_words
+from mpibow.optim import Sgd
+from mpibow.system import in_words
 from tests.learn.test_learner import BUILD, slot_of
 
 SIZE = 1000  # bytes of a learner

@@ -9,10 +9,8 @@ from mpibow.kernels.numpy import flat
 from mpibow.learn.local import Stepping, groups_of
 from mpibow.learn.replica import Replicas
 from mpibow.ops.initialisers import Constant
-from mpibow.optim.adam import Adam
+from mpibow.optim import Adam, Muon, Sgd
 from mpibow.optim.groups import WeightGroup, check_groups
-from mpibow.optim.muon import Muon
-from mpibow.optim.sgd import Sgd
 from tests.refusals import refuses
 
 NAMES = ("conv1.weight", "conv2.weight", "head.weight", "conv1.bias", "conv2.bias", "head.bias")

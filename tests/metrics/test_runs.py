@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.data.dataset import Array, ArrayData
+from mpibow.data import Array, ArrayData
 from mpibow.errors import CallbackError, ConfigError
 from mpibow.metrics.classes import IGNORED
 from tests.refusals import refuses

@@ -7,7 +7,7 @@ import pytest
 
 from mpibow.graph import Array, choose_layout, compile_plan, initial_weights
 from mpibow.kernels import NUMPY, KernelSet, find_kernels
-from mpibow.models.classifier import Build
+from mpibow.models import Build
 
 FAST = find_kernels("auto", "float32", None)[0]
 needs_onednn = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install -e '.[cpu]'")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.graph import FLOAT, Kernels, Tensor, compile_plan, initial_weights, plan_layout
 from mpibow.graph.bound import BoundPlan
 from mpibow.kernels.numpy import OPERATORS

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mpibow.graph import Array, initial_weights, plan_layout
-from mpibow.models import MODELS
-from mpibow.models.classifier import Build, classifier
+from mpibow.models import MODELS, Build
+from mpibow.models.classifier import classifier
 from tests.models.beside_numpy import compare, needs_onednn
 
 pytestmark = needs_onednn

@@ -15,8 +15,7 @@ import mpibow as mb
 from mpibow.errors import ConfigError
 from mpibow.export import main
 from mpibow.graph import Array, Graph
-from mpibow.models import MODELS
-from mpibow.models.objective import predictions, read_by
+from mpibow.models import MODELS, predictions, read_by
 from mpibow.onnx.comparison import evaluated
 from mpibow.onnx.model import model_of
 from mpibow.onnx.reader import net_of
@@ -161,6 +160,19 @@ def test_a_logarithm_of_nearly_1_keeps_its_digits():
     soft = np.log1p(np.exp(np.float64(x)))
     np.testing.assert_allclose(found["y"], np.log(soft), rtol=1e-5)
     np.testing.assert_allclose(found["z"], soft, rtol=1e-5)
+    assert np.isposinf(run(model.SerializeToString(), {"x": np.full((1, 5), 200, np.float32)})["z"]).all()
+
+
+def test_integers_that_are_scattered_stay_integers():
+    def make(batch: int) -> Graph:
+        graph = Graph()
+        x = mb.cast(graph.input("x", (batch, 5)), "int32")
+        graph.output("y", mb.cast(mb.scatter_add(x, 1, x, (batch, 5))))
+        return graph
+
+    x = np.array([[0, 1, 1, 4, 2]], np.float32)
+    model = model_of(make, {})
+    assert run(model.SerializeToString(), {"x": x})["y"].tolist() == [[0, 2, 2, 0, 4]]
 
 
 @pytest.mark.parametrize(("name", "shape", "options"), FAMILIES, ids=str)

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from mpibow.formulas import Array
-from mpibow.optim.muon import Muon
-from mpibow.optim.update import Update
+from mpibow.optim import Muon, Update
 from tests.formulas import machines
 from tests.formulas.machines import Machine
 

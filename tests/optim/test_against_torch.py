@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from mpibow.formulas import Array
-from mpibow.optim.adagrad import Adagrad
-from mpibow.optim.adam import Adam, AdamW
-from mpibow.optim.rmsprop import RmsProp
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
+from mpibow.optim import Adagrad, Adam, AdamW, RmsProp, Sgd, Update
 from tests.optim.stepping import SIZE, STEPS, gradient, rate_of, start, trained
 from tests.oracle import pytorch
 

@@ -6,15 +6,12 @@ import pytest
 
 from mpibow import ops
 from mpibow.graph import Array, Graph, Layout, plan_layout
+from mpibow.kernels import chunks_of
 from mpibow.kernels.numpy import flat
-from mpibow.kernels.passes import chunks_of
 from mpibow.learn.local import Stepping, kept_of
 from mpibow.learn.replica import Replicas
-from mpibow.optim.adam import Adam, AdamW
+from mpibow.optim import Adam, AdamW, RmsProp, Sgd, Update
 from mpibow.optim.groups import Freeze, WeightGroup, parts_of, trained_parts
-from mpibow.optim.rmsprop import RmsProp
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch

@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from mpibow.optim import UPDATES
-from mpibow.optim.adam import Adam, AdamW
-from mpibow.optim.lion import Lion
-from mpibow.optim.muon import Muon
-from mpibow.optim.rmsprop import RmsProp
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
+from mpibow.optim import UPDATES, Adam, AdamW, Lion, Muon, RmsProp, Sgd, Update
 from tests.formulas import machines
 
 

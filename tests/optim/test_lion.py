@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpibow.optim.lion import Lion
+from mpibow.optim import Lion
 from tests.optim.stepping import SIZE, STEPS, gradient, rate_of, start, trained
 
 

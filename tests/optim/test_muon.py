@@ -2,11 +2,10 @@
 
 import pytest
 
-from mpibow.optim.adam import AdamW
+from mpibow.optim import AdamW, Muon, Sgd
 from mpibow.optim.groups import WeightGroup
-from mpibow.optim.muon import Muon, OnMatrices
+from mpibow.optim.muon import OnMatrices
 from mpibow.optim.schedules import Cosine
-from mpibow.optim.sgd import Sgd
 from tests.refusals import refuses
 
 

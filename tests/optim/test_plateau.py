@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from mpibow.config.strict import build
+from mpibow.config import build
 from mpibow.optim.plateau import Plateau, Reduced, follow
 
 

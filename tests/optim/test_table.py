@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.optim import UPDATES
-from mpibow.optim.adam import AdamW
-from mpibow.optim.update import Update
+from mpibow.optim import UPDATES, AdamW, Update
 from tests.formulas import machines
 from tests.optim.stepping import gradient, scalars_of, start, trained
 

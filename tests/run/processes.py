@@ -13,7 +13,7 @@ import psutil
 import yaml
 
 from mpibow.comm.launch import find_launcher
-from mpibow.data.recordset import write_records
+from mpibow.data import write_records
 from mpibow.system.process import state
 from tests.launching import LIMIT, OPEN_MPI, ROOT, launcher
 from tests.run import tiny

@@ -9,10 +9,8 @@ import pytest
 
 from mpibow import constant, dense, fit, flatten, parameter
 from mpibow.comm import Communicator, Single
-from mpibow.data.dataset import ArrayData, NamedArrays
+from mpibow.data import ArrayData, NamedArrays, Weighed, open_records
 from mpibow.data.digits import write_digits
-from mpibow.data.recordset import open_records
-from mpibow.data.sample_weights import Weighed
 from mpibow.errors import CommunicationError, OutputError
 from mpibow.evaluate import evaluate
 from mpibow.graph import Array, Tensor

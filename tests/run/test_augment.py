@@ -11,10 +11,8 @@ import pytest
 import mpibow
 from mpibow.comm import Single
 from mpibow.config import load
-from mpibow.data.dataset import Array
+from mpibow.data import Array, Image, open_records, write_records
 from mpibow.data.decoded import Decoded
-from mpibow.data.recordset import open_records, write_records
-from mpibow.data.sample_settings import Image
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.job.normalise import Scaling, scaling_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.data.dataset import ArrayData
+from mpibow.data import ArrayData
 from mpibow.errors import ConfigError
 from mpibow.graph import Tensor
 from mpibow.kernels.numpy import flat

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from mpibow.comm import Communicator
-from mpibow.data.timeline import fixed
+from mpibow.data import fixed
 from mpibow.errors import CommunicationError
 from mpibow.run import changing
 from mpibow.run.changing import tune

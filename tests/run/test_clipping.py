@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpibow import dense, flatten
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.graph import Tensor, initial_weights
 from tests.run import tiny
 

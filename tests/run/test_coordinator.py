@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data.timeline import Change, fixed
+from mpibow.data import Change, fixed
 from mpibow.run.coordinator import Coordinator, Request, settle_requests
 
 NOTHING = Request()

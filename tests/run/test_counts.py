@@ -8,7 +8,7 @@ import pytest
 import mpibow as mb
 from mpibow.comm import Communicator
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, NamedArrays
+from mpibow.data import Array, NamedArrays
 from mpibow.graph import Tensor
 from mpibow.job import make_job
 from mpibow.run.results import Trained

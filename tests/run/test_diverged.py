@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpibow import dense, flatten
-from mpibow.data.dataset import ArrayData
+from mpibow.data import ArrayData
 from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
 from mpibow.job import Job

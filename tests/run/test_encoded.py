@@ -10,9 +10,8 @@ import pytest
 import mpibow
 from mpibow.comm import Single
 from mpibow.config import load_mapping
-from mpibow.data import dali, decoded, loading
+from mpibow.data import dali, decoded, loading, open_records, write_records
 from mpibow.data.photo import take
-from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import RecordError
 from mpibow.evaluate import evaluate
 from mpibow.job import Job, open_job

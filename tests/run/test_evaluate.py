@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from mpibow.comm import Communicator, Single
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, ArrayData
+from mpibow.data import Array, ArrayData
 from mpibow.evaluate import on_host
 from mpibow.graph import Plan, compile_plan, initial_weights, plan_layout
 from mpibow.job.device import HOST
 from mpibow.kernels import NUMPY
 from mpibow.learn.scheduler import Scheduler
-from mpibow.models.classifier import Build, Net, classifier
+from mpibow.models import Build, Net
+from mpibow.models.classifier import classifier
 from mpibow.run.evaluate import Evaluation, Evaluator, due
 from tests.comm.threads import on_threads
 from tests.run import tiny

@@ -7,7 +7,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.comm import Single
-from mpibow.data.recordset import open_records, write_records
+from mpibow.data import open_records, write_records
 from mpibow.errors import ConfigError
 from mpibow.evaluate import evaluate
 from tests.run import tiny

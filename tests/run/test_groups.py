@@ -7,11 +7,11 @@ import pytest
 
 from mpibow import batch_norm, dense, detach, flatten
 from mpibow.comm import Communicator
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.errors import ConfigError
 from mpibow.graph import Tensor, initial_weights
 from mpibow.learn.local import arrays_of, kept_of
-from mpibow.optim.adam import AdamW
+from mpibow.optim import AdamW
 from mpibow.run.changing import frozen_lines
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.describe import describe_job

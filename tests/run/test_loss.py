@@ -1,9 +1,12 @@
 """Settings of the loss, mixup and top-k accuracy in a run."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from mpibow.data.dataset import Array, ArrayData
+import mpibow as mb
+from mpibow.data import Array, ArrayData
 from mpibow.errors import RecordError
 from mpibow.models.augmentation import Augmentation
 from tests.refusals import refuses
@@ -67,6 +70,15 @@ def test_labels_below_0_only_where_they_are_ignored():
     ):
         with refuses(f"train: labels must lie in {message}", RecordError):
             ArrayData(images, np.array(labels), ignore=given, name="train")
+
+
+def test_a_part_of_data_ignores_what_the_whole_does(here: Path):
+    images, labels = tiny.images(40)
+    found = mb.fit(
+        tiny.plain, (images, np.where(labels == 2, -100, labels)), validation=0.2, loss={"ignore_index": -100},
+        batch_size=4, learners=1, stop={"epochs": 1},
+    )  # fmt: skip
+    assert found.summary.validation_accuracy is not None
 
 
 @pytest.mark.parametrize("name", ["mse_loss", "binary_cross_entropy_with_logits"])

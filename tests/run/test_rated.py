@@ -9,9 +9,8 @@ import pytest
 
 from mpibow.comm import Single
 from mpibow.config import load_mapping
-from mpibow.data.dataset import NamedArrays
+from mpibow.data import NamedArrays, open_records, write_records
 from mpibow.data.ratings import FORM, ratings, record_of
-from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import ConfigError, RecordError
 from mpibow.evaluate import evaluate, main
 from mpibow.fitting import fit

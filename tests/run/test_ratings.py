@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mpibow
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.errors import ConfigError, RecordError, ShapeError
 from mpibow.graph import Tensor
 from tests.refusals import refuses

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.data.timeline import Change, Timeline, fixed
+from mpibow.data import Change, Timeline, fixed
 from mpibow.run import timelines
 from mpibow.run.timelines import recorded
 

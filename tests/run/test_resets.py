@@ -13,8 +13,7 @@ from mpibow.kernels.numpy import flat
 from mpibow.learn.learners import Result
 from mpibow.learn.replica import Replicas
 from mpibow.run.resets import HOPELESS, Resets
-from mpibow.sync.engine import Engine
-from mpibow.sync.family import Family
+from mpibow.sync import Engine, Family
 from mpibow.sync.outbox import Book, Late
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from tests.refusals import refuses

@@ -2,7 +2,7 @@
 
 import json
 
-from mpibow.config.strict import build
+from mpibow.config import build
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.results import Ledger, measures
 

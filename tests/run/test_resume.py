@@ -11,7 +11,7 @@ import pytest
 
 from mpibow import dense, flatten
 from mpibow.comm import Communicator
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.errors import CheckpointError
 from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.run.results import Trained

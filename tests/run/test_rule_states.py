@@ -12,8 +12,8 @@ from safetensors.numpy import save as pack
 
 from mpibow.errors import CheckpointError
 from mpibow.run.session import Session
-from mpibow.sync.engine import Engine
-from mpibow.sync.state import RuleState, Stored
+from mpibow.sync import Engine, RuleState
+from mpibow.sync.state import Stored
 from tests.run import tiny
 from tests.run.test_header import replaced
 from tests.run.test_resume import copy, point

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import mpibow
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE
 from mpibow.run.signals import ASKING, IGNORABLE, ONCE, Signals
 from tests.launching import RANKS, needs_mpi

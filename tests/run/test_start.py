@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mpibow.data.timeline import Change, Timeline, fixed
+from mpibow.data import Change, Timeline, fixed
 from mpibow.graph import initial_weights
 from mpibow.run.checkpoint import read_header
 from mpibow.run.header import header_of

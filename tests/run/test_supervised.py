@@ -165,9 +165,46 @@ def test_class_weights_are_those_of_pytorch_s_mean(here: Path):
          "huber_loss, l1_loss, mse_loss, got 'mse'"),
         ({"prediction": 3}, "loss.prediction: must be a function, a name or settings with a name, got int"),
         ({"prediction": {"name": "mse_loss", "delta": 1}}, "loss.prediction.delta: is not a setting of mse_loss"),
+        ({"name": "mse_loss", "reduction": "sum"}, "loss.reduction: is not a setting of mse_loss"),
     ],
 )  # fmt: skip
 def test_a_loss_that_is_none_is_refused(here: Path, loss, said):
     x, y = table(40)
     with refuses(said):
         mb.fit(regression, ({"features": x}, {"prediction": y}), loss=loss, **SETTINGS)
+
+
+class Theirs:
+    """Of PyTorch's modules, what tells one."""
+
+    def state_dict(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"net": Theirs()}, "net: is PyTorch's; give mpibow.from_torch(net, (example,))"),
+        ({"loss": Theirs()}, "loss: is PyTorch's; give its name, as 'cross_entropy'"),
+        ({"normalise": "pixel"}, "data.normalise: is for data with classes, train has features (5,) float32, "
+         "target () float32; leave it out"),
+        ({"image": {"size": 8}}, "data.image: is for encoded images, train has features (5,) float32, target () "
+         "float32; "
+         "leave it out"),
+        ({"text": {"context": 8}}, "data.text: is for texts, train has features (5,) float32, target () "
+         "float32; "
+         "leave it out"),
+        ({"augment": True}, "data.augment: must be a mapping of settings, got true"),
+        ({"learning_rate": 0.1}, "learning_rate: is not a setting; write update.lr"),
+    ],
+)  # fmt: skip
+def test_what_a_user_of_pytorch_may_type_is_refused_by_name(here: Path, given, said):
+    x, y = table(40)
+    with refuses(said):
+        mb.fit(**{"net": regression, "train": (x, y), "loss": "mse_loss", **given, **SETTINGS})
+
+
+def test_a_callback_may_be_alone(here: Path):
+    x, y = table(40)
+    found = mb.fit(regression, (x, y), (x, y), loss="mse_loss", callbacks=lambda event: mb.STOP, **SETTINGS)
+    assert found.summary.stopped == "callback <lambda>"

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from mpibow.comm import Communicator, binding
-from mpibow.config import yaml_text
-from mpibow.config.strict import build
-from mpibow.data.timeline import fixed
+from mpibow.config import build, yaml_text
+from mpibow.data import fixed
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.job.memory import Memory, copy_bytes, free_memory, learner_bytes, room_for
@@ -26,7 +25,7 @@ from mpibow.run.session import Session
 from mpibow.run.signals import Signals
 from mpibow.run.timelines import recorded
 from mpibow.run.tuning import Trial, Tuning
-from mpibow.system.sizes import in_words
+from mpibow.system import in_words
 from mpibow.train import iterate
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate

@@ -9,13 +9,12 @@ from mpibow import batch_norm, dense, flatten, relu
 from mpibow.comm import Single
 from mpibow.cuda.room import find
 from mpibow.graph import Tensor
-from mpibow.optim import UPDATES
-from mpibow.optim.adam import AdamW
-from mpibow.optim.sgd import Sgd
+from mpibow.optim import UPDATES, AdamW, Sgd
 from mpibow.run import checkpoint
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.session import Session
-from mpibow.sync.family import Family, Outer
+from mpibow.sync import Family
+from mpibow.sync.family import Outer
 from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.test_resume import AT_END, check_resumed, point

@@ -12,8 +12,7 @@ import pytest
 import mpibow
 from mpibow.comm import Single
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, ArrayData
-from mpibow.data.recordset import write_records
+from mpibow.data import Array, ArrayData, write_records
 from mpibow.data.split import held_out
 from mpibow.errors import CheckpointError
 from mpibow.evaluate import main

@@ -11,9 +11,7 @@ import pytest
 
 import mpibow as mb
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, ArrayData
-from mpibow.data.recordset import write_records
-from mpibow.data.sample_weights import Weighed
+from mpibow.data import Array, ArrayData, Weighed, write_records
 from mpibow.errors import CheckpointError, MpibowError
 from mpibow.job.losses import balanced_weights
 from mpibow.models.augmentation import Augmentation

@@ -15,16 +15,15 @@ from mpibow import batch_norm, dense, dropout, flatten, relu
 from mpibow import train as command
 from mpibow.comm import Communicator, checksum
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, ArrayData, Samples
+from mpibow.data import Array, ArrayData, Samples, Slot
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.slots import Slot
 from mpibow.graph import Tensor
 from mpibow.job import Job, make_job
 from mpibow.job.device import Device
 from mpibow.job.memory import Memory
+from mpibow.models import Net
 from mpibow.models.augmentation import Augmentation
-from mpibow.models.classifier import Net
 from mpibow.run.opening import OpenParts, open_parts
 from mpibow.run.results import Trained
 from mpibow.run.session import Session

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from mpibow.config import Config, load_mapping
-from mpibow.config.strict import plain
+from mpibow.config import Config, load_mapping, plain
 from mpibow.errors import ConfigError, RecordError
 from mpibow.sweep.folder import CellResult, SweepFolder
 from tests.refusals import refuses

@@ -138,7 +138,8 @@ def test_ranks(folder: Path):
     ("arguments", "code", "message"),
     [
         (["update.rate=1,2"], 2,
-         "update.rate: is not a setting of sgd\nin the cell update.rate=1; nothing was run"),
+         "update.rate: is not a setting of sgd; it has lr, weight_decay, l1, decay_biases, clip_value, clip_norm, "
+             "schedule, warmup, groups, momentum, nesterov, half_life\nin the cell update.rate=1; nothing was run"),
         (["update.lr=0.1,-1"], 2,
          "update.lr: must be a number above 0, got -1\nin the cell update.lr=-1; nothing was run"),
         (["model.hiden=[3]"], 2,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpibow.data.dataset import Array
+from mpibow.data import Array
 from mpibow.run.session import Session
 from mpibow.sync.distance import PIECE, distances, summed_up
 from tests.run import tiny

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError
-from mpibow.optim.adam import AdamW
-from mpibow.optim.muon import Muon
-from mpibow.optim.sgd import Sgd
-from mpibow.sync.family import PRESETS, Family, Outer, Then
-from mpibow.sync.rule import Averaging, caps
+from mpibow.optim import AdamW, Muon, Sgd
+from mpibow.sync import PRESETS, Family, caps
+from mpibow.sync.family import Outer, Then
+from mpibow.sync.rule import Averaging
 from mpibow.tune import Cap
 from tests.refusals import refuses
 from tests.run import tiny

@@ -5,13 +5,12 @@ from typing import cast
 import numpy as np
 import pytest
 
+from mpibow.kernels import FlatKernels, chunks_of
 from mpibow.kernels.numpy import flat
-from mpibow.kernels.passes import FlatKernels, chunks_of
 from mpibow.learn.replica import Replicas
-from mpibow.sync.engine import Engine
+from mpibow.sync import Engine, caps
 from mpibow.sync.family import Independent
 from mpibow.sync.outbox import TAIL
-from mpibow.sync.rule import caps
 from tests.run import tiny
 from tests.stepping import ball_step, sgd
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpibow.graph import Array
-from mpibow.sync.family import Family
+from mpibow.sync import Family
 from mpibow.sync.gain import CERTAIN
 from mpibow.sync.rule import Averaging, alpha_limit
 from tests.sync.oracle import State, apply, end_period, restart, send, start

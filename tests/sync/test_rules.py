@@ -14,19 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.config.strict import build
+from mpibow.config import build
 from mpibow.errors import ConfigError
 from mpibow.graph import Array, Kernels, compile_plan, initial_weights, plan_layout
+from mpibow.kernels import FlatKernels, Local, StepArrays, chunks_of, share_of
 from mpibow.kernels.numpy import OPERATORS, flat
-from mpibow.kernels.passes import FlatKernels, Local, StepArrays, chunks_of, share_of
 from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
-from mpibow.sync.engine import Engine, gain_of
-from mpibow.sync.family import Family, Outer
+from mpibow.sync import Engine, Family, RuleNumbers, RuleState, gain_of
+from mpibow.sync.family import Outer
 from mpibow.sync.gain import Averages, carried, noise_gain
 from mpibow.sync.outbox import TAIL
-from mpibow.sync.state import RuleNumbers, RuleState
 from tests.refusals import refuses
 from tests.stepping import ball_step, sgd
 from tests.sync import oracle

@@ -13,10 +13,9 @@ from mpibow.errors import CommunicationError
 from mpibow.graph import Array
 from mpibow.kernels.numpy import flat
 from mpibow.learn.replica import Replicas
-from mpibow.sync import synchroniser
+from mpibow.sync import Engine, Family, synchroniser
 from mpibow.sync.agreement import agree
-from mpibow.sync.engine import Engine
-from mpibow.sync.family import Family, Outer
+from mpibow.sync.family import Outer
 from mpibow.sync.outbox import TAIL
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from tests.clock import Clock

@@ -13,13 +13,13 @@ from mpibow.convert.arrays import stored
 from mpibow.convert.conversion import file_checksum
 from mpibow.convert.synsets import synsets
 from mpibow.convert.tree import mapping
+from mpibow.data import open_records
 from mpibow.data.manifest import load as load_manifest
-from mpibow.data.recordset import open_records
 from mpibow.errors import MpibowError
 from mpibow.run.checkpoint import read_header
 from mpibow.run.series import read_run
 from mpibow.run.timelines import recorded
-from mpibow.system.files import open_file, read_file
+from mpibow.system import open_file, read_file
 from tests.run import tiny
 from tests.run.processes import write_run
 

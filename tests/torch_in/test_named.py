@@ -200,6 +200,7 @@ MIXING = {
     "centred": lambda: Rest(lambda x: x - x.mean(0)),
     "turned": lambda: Rest(lambda x: x.flip(0)),
     "shares": lambda: Rest(lambda x: x.softmax(0)),
+    "ranks": lambda: Rest(lambda x: x - x.max(0)[0].detach()),
 }
 
 
@@ -224,10 +225,14 @@ def test_samples_that_mix_are_computed_by_themselves(kind, tmp_path):
     fitted = mb.fit(net, data, data, loss="mse_loss", evaluate={"batch_size": 4}, **still)
     with torch.no_grad():
         wanted = torch.cat([module(x[:4]), module(x[4:])])
+        assert not np.isnan(fitted.predict(np.zeros((3, 8)))).any()  # zeros beside zeros tell nothing
         np.testing.assert_allclose(fitted.predict(data[0], batch_size=4), wanted, rtol=0, atol=1e-5)
         for count in (2, 3, 5):
             np.testing.assert_allclose(fitted.predict(data[0][:count]), module(x[:count]), rtol=0, atol=1e-5)
+    assert fitted.predict(data[0][:0]).shape == (0, 8)
     assert fitted.summary.test_loss == pytest.approx(F.mse_loss(wanted, y).item(), rel=1e-5)
+    fitted.save(tmp_path / "net")
+    np.testing.assert_array_equal(mb.load(tmp_path / "net").predict(data[0]), fitted.predict(data[0]))
 
 
 def test_logsumexp_of_a_row_that_is_hidden(tmp_path):

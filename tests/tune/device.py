@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from mpibow.data.timeline import fixed
+from mpibow.data import fixed
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.tuning import Tuning
 from mpibow.tune import Counts, Decision, History, Tuner

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from mpibow.config.strict import build
+from mpibow.config import build
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner, Window, WindowSpan
 from mpibow.tune.history import ANCHORS, LONGEST
 from mpibow.tune.meter import Estimate

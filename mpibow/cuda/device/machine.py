@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from mpibow.errors import DeviceError
 from mpibow.graph import Array
-from mpibow.system.sizes import in_words
+from mpibow.system import in_words
 
 from .array import DeviceArray, PlanArray
 from .cupy_driver import Driver, Event

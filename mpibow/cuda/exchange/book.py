@@ -11,7 +11,7 @@ from mpibow.cuda.kernels.opened import Gpu
 from mpibow.cuda.times import DeviceTimes, Exchanges
 from mpibow.graph import Array
 from mpibow.learn.learners import Learners
-from mpibow.sync.engine import Engine
+from mpibow.sync import Engine
 from mpibow.sync.outbox import Book, Late, Message, Tally
 
 

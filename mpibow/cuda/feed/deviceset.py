@@ -10,7 +10,7 @@ from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.kernels.kernels import Launch, Launches
 from mpibow.cuda.kernels.layout import WORD, gather
-from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
+from mpibow.data import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
 
 from .feeder import DeviceSlot, Feeder, Fill, pack
 

@@ -15,7 +15,7 @@ from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Driver, Event, Stream
 from mpibow.cuda.device.machine import DeviceMemory
 from mpibow.graph import Array
-from mpibow.system.sizes import aligned
+from mpibow.system import aligned
 
 Fill = Callable[[Stream], None]  # enqueues the launches that fill the rest of a slot
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype

@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpibow.cuda.device.cupy_driver import Stream
+from mpibow.data import COUNTER, Feed, NamedSamples, Samples, Slot, Weighed, inputs_of, row_bytes, specs_of
 from mpibow.data.dali import Dali
 from mpibow.data.damage import Intact
-from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
 from mpibow.data.decoded import Decoded
 from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.readers import Reader
-from mpibow.data.sample_weights import Weighed
-from mpibow.data.slots import Feed, Slot, specs_of
 
 from .decoder import OnDevice
 from .deviceset import Bind, DeviceSet

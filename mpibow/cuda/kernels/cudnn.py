@@ -16,7 +16,7 @@ from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.machine import REMEDY, DeviceFull
 from mpibow.errors import DeviceError
 from mpibow.graph import Array
-from mpibow.system.sizes import aligned, in_words
+from mpibow.system import aligned, in_words
 
 from .graphs import first_line, load_cudnn, refusals
 from .operands import Operand

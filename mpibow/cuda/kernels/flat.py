@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray
-from mpibow.kernels.passes import Local, chunks_of
+from mpibow.kernels import Local, chunks_of
 
 from .kernels import Constant, Grid, Launch, Launches, instance, lanes, turns
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.kernels import flat
-from mpibow.kernels.passes import chunks_of
+from mpibow.kernels import chunks_of
 from mpibow.sync.gain import Averages
 from mpibow.sync.outbox import Message
 

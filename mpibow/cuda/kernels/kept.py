@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mpibow.system.files import whole_file
+from mpibow.system import whole_file
 
 from .specs import Spec
 

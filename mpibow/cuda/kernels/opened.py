@@ -17,8 +17,7 @@ from mpibow.cuda.device.machine import Machine
 from mpibow.errors import DeviceError, install
 from mpibow.graph import Array, Plan
 from mpibow.graph.bound import BoundPlan
-from mpibow.kernels import cache_folder
-from mpibow.kernels.passes import chunks_of
+from mpibow.kernels import cache_folder, chunks_of
 from mpibow.learn.replica import Replicas
 
 from .cudnn import Cudnn, DeviceTimer, Enqueue, Handles

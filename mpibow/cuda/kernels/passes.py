@@ -16,7 +16,7 @@ from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.graph import Array
-from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
+from mpibow.kernels import WHOLE, Half, Local, StepArrays
 
 from .cudnn import Enqueue
 from .elementwise import fill

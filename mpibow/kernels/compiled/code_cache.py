@@ -31,7 +31,7 @@ from numba.core.serialize import dumps
 from numba.core.typing.templates import Signature
 
 from mpibow.kernels import cache_folder
-from mpibow.system.files import whole_file
+from mpibow.system import whole_file
 
 F = TypeVar("F", bound=Callable[..., object])
 Namespace = dict[str, object]  # of a module

@@ -13,14 +13,12 @@ import pytest
 from mpibow.cuda.feed.decoder import OnDevice, in_a_row
 from mpibow.cuda.feed.feeder import DeviceSlot
 from mpibow.cuda.feed.togpu import ToGpu, open_source
-from mpibow.data import dali
+from mpibow.data import Array, Image, dali
 from mpibow.data.dali import Dali
 from mpibow.data.dali_decoders import DaliBatch, OnHost
-from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline_choice import PipelineChoice
-from mpibow.data.sample_settings import Image
 from mpibow.kernels.numpy.resize import resize
 from tests.cuda.device.simulated import SimDriver
 from tests.cuda.feed.test_feeder import feeder_on

@@ -10,13 +10,11 @@ from mpibow.cuda.feed.deviceset import DeviceSet, gathers
 from mpibow.cuda.feed.feeder import Feeder
 from mpibow.cuda.feed.togpu import ToGpu, open_source
 from mpibow.cuda.kernels.kernels import Launch
-from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples
+from mpibow.data import Array, ArrayData, NamedArrays, Samples, fixed, open_records, write_records
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.pipeline_choice import PipelineChoice
 from mpibow.data.readers import DirectReader, Reader
-from mpibow.data.recordset import open_records, write_records
-from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
 from tests.cuda.device.simulated import SimDriver, SimStream
 from tests.cuda.feed.test_feeder import feeder_on

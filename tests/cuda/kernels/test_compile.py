@@ -15,9 +15,7 @@ from mpibow.cuda.kernels.pointwise import header
 from mpibow.errors import DeviceError, install
 from mpibow.formulas import formula
 from mpibow.ops import POINTWISE, Cast, Compare, Silu, Where
-from mpibow.optim.adam import AdamW
-from mpibow.optim.rmsprop import RmsProp
-from mpibow.optim.sgd import Sgd
+from mpibow.optim import AdamW, RmsProp, Sgd
 from mpibow.sync import rule_formulas
 from tests.kernels.cases import name
 from tests.kernels.operators import CASES

@@ -13,9 +13,9 @@ from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.kernels import Constant
 from mpibow.formulas import formula
 from mpibow.graph import Array
+from mpibow.kernels import Half, Local, StepArrays, chunks_of
 from mpibow.kernels.numpy import flat as reference
-from mpibow.kernels.passes import Half, Local, StepArrays, chunks_of
-from mpibow.optim.update import Update
+from mpibow.optim import Update
 from mpibow.sync import rule_formulas
 from mpibow.sync.gain import CERTAIN, Averages, follow, noise_gain
 from tests.cuda.kernels.host import needs_compiler, prepared, run_all

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, ArrayData, NamedArrays
+from mpibow.data import Array, ArrayData, NamedArrays
 from mpibow.graph import Tensor
 from mpibow.graph.rewrite import Convert
 from mpibow.job import Job, make_job

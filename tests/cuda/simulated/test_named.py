@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mpibow.config import load_mapping
-from mpibow.data.dataset import NamedArrays
+from mpibow.data import NamedArrays
 from mpibow.job import Job, make_job
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.test_whole_runs import run

@@ -12,7 +12,7 @@ from mpibow.comm import Communicator, Single
 from mpibow.cuda.exchange.nccl import Nccl
 from mpibow.cuda.feed.togpu import held_by
 from mpibow.cuda.gpu import GpuMemory
-from mpibow.data.dataset import ArrayData
+from mpibow.data import ArrayData
 from mpibow.data.loading import Loading
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline_choice import PipelineChoice

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 import mpibow as mb
-from mpibow.data.recordset import write_records
+from mpibow.data import write_records
 
 images, labels = np.random.default_rng(0).integers(0, 60, (60, 1, 6, 6), "uint8"), np.arange(60) % 3
 for image, label in zip(images, labels.tolist(), strict=True):
