@@ -148,7 +148,7 @@ def fit(
     def work() -> Fitted | Interrupted:
         source, config = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None, find()
         wanted = replace(arguments, net=source or net)
-        heard = tuple(callbacks) if isinstance(callbacks, Sequence) else (callbacks,)
+        heard = (callbacks,) if callable(callbacks) else tuple(callbacks)
         job = replace(wanted.job(config, hands), callbacks=heard)
         if not job.evaluated and any(isinstance(each, EarlyStopping) for each in heard):
             raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
@@ -217,7 +217,9 @@ class JobArguments:
             ("net", self.net, "give mpibow.from_torch(net, (example,))"),
             ("loss", self.loss, "give its name, as 'cross_entropy'"),
         ):
-            if hasattr(given, "state_dict") or str(getattr(given, "__module__", "")).startswith("torch."):
+            owners = [kind.__module__ for kind in type(given).__mro__]
+            owners.append(getattr(given, "__globals__", {}).get("__name__", ""))  # a function's
+            if any(owner.startswith("torch.") for owner in owners):
                 raise ConfigError(f"{key}: is PyTorch's; {remedy}")
         metrics_of(self.metrics)
         if losses_of(self.loss)[0] is None and self.loss_weights is not None:
@@ -267,7 +269,7 @@ class JobArguments:
             training = with_sample_weight(training, self.sample_weight)
         job = make_job(
             self.name, config, net, training, test, validation=validation, normalise=self.normalise,
-            augmentation=augmentation, image=None if hasattr(training, "pictures") else image,
+            augmentation=augmentation, image=None if hasattr(unweighed(training), "pictures") else image,
             metrics=metrics_of(self.metrics)[1],
         )  # fmt: skip
         groups = (*(WeightGroup(name, freeze=True) for name in job.build(1).frozen), *config.update.groups)

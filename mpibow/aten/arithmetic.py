@@ -68,7 +68,9 @@ def divide(site: Site, self: Argument, other: Argument, rounding_mode: str | Non
     x, y = site.floats(self), site.operand(other)
     if rounding_mode == "floor":  # of x / y before it is rounded, as PyTorch's
         found = ops.floor((x - remainder(site, x, y)) / y + 0.25)
-        return ops.where(ops.eq(y, 0.0), ops.detach(x / y), found) if isinstance(y, Tensor) else found
+        if isinstance(y, Tensor):
+            found = ops.where(ops.eq(y, 0.0), x / y, found)
+        return ops.detach(found)
     ratio = x / y
     return ratio if rounding_mode is None else ops.sign(ratio) * ops.floor(ops.abs(ratio))
 

@@ -269,11 +269,7 @@ def load_mapping(
         scalars = {name: each for name, each in scalars.items() if isinstance(each, int | float | str)}
         with suppress(NameError):  # of an annotation with a local name
             check_named(key, type(value), [*scalars], scalars, hints_of(type(value)))
-    problems, step = list[str](), own.get("update")
-    if isinstance(step, Update) and (step.weight_decay or any(group.weight_decay for group in step.groups)):
-        none, some = (replace(step, weight_decay=each).scalars(1.0, 1) for each in (0.0, 1.0))
-        if none == some:
-            problems.append(f"update.weight_decay: {type(step).__name__}.scalars does not use it; leave it out")
+    problems = list[str]()
     named = {key: value for key, value in mapping.items() if key not in own}
     settings = renamed(override(Config, named, overrides), lines=problems)
     if isinstance(settings.get("loss"), str):

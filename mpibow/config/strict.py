@@ -62,9 +62,10 @@ class Setting(NamedTuple):
 def build(kind: type[T], mapping: Mapping[str, object], *, path: str = "", problems: Sequence[str] = ()) -> T:
     """`mapping` as a dataclass of `kind`. Raises ConfigError with one line for each problem, those given first."""
     found = list(problems)
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{path}: must be a mapping of settings, got {show(mapping)}")
-    record = _record(kind, plain(mapping), path, found)
+    given = plain(mapping)
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{path}: must be a mapping of settings, got {show(given)}")
+    record = _record(kind, given, path, found)
     if found or record is None:
         raise ConfigError("\n".join(found))
     return record
@@ -213,14 +214,15 @@ def _unknown(settings: Sequence[Setting], key: object, path: str, owner: str) ->
 
     Else it lists the settings of a record that has a name.
     """
-    names = [setting.name for setting in settings if setting.name != "name"]
+    names = [setting.name for setting in settings]
     ours = WORDS.get(str(key), "")
-    if ours.partition(".")[0] in names:
+    if ours in names or (not path and ours.partition(".")[0] in names):
         return f"{join(path, key)}: is not a setting{owner}; write {ours}"
     below = [(s.name, inner.name) for s in settings for record in records_of(s.hint) for inner in settings_of(record)]
     close = [join(path, f"{outer}.{inner}") for outer, inner in dict.fromkeys(below) if inner == key]
     close = close or difflib.get_close_matches(str(key), names, n=1)
-    listed = f"; it has {', '.join(names)}" if owner and names else ""
+    others = ", ".join(name for name in names if name != "name")
+    listed = f"; it has {others}" if owner and others else ""
     remedy = f"; did you mean {' or '.join(map(repr, close))}?" if close else listed
     return f"{join(path, key)}: is not a setting{owner}{remedy}"
 

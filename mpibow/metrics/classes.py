@@ -116,10 +116,13 @@ class Counted(Classes):
 
     def sums(self, output: Array, target: Array) -> Sums:
         if output.shape == target.shape:  # several labels a sample, a number each
-            counted, place = target != self.ignore_index, self.axis or min(1, output.ndim - 1)
+            axis = 1 if self.axis is None and output.ndim < 3 else self.axis
+            counted, place = target != self.ignore_index, 0 if axis is None else axis % output.ndim
+            if output.ndim > 1 and not place:
+                raise ConfigError(f"several labels {output.shape}: axis, along which they lie, must be 1 or more")
             labels = output.shape[place] if place else 1
-            both = (np.moveaxis(each & counted, place, -1) for each in (output > 0, target > 0.5))
-            predicted, wanted = (each.reshape(-1, labels) for each in both)
+            both = output > 0, target > 0.5
+            predicted, wanted = (np.moveaxis(each & counted, place, -1).reshape(-1, labels) for each in both)
         else:
             scores, labels = self.rows(output, target)
             classes = np.arange(scores.shape[1])

@@ -1,5 +1,7 @@
 """The arithmetic of windows that slide over an image: convolution and pooling share it."""
 
+from numbers import Integral
+
 from mpibow.errors import ShapeError
 from mpibow.graph import Shape
 
@@ -8,9 +10,11 @@ Pair = tuple[int, int]
 
 def pair(value: int | Pair) -> Pair:
     """(value, value) for a number; height before width. Raises ShapeError for what is neither."""
-    if not isinstance(value, int) and (isinstance(value, str) or len(value) != 2):
+    if isinstance(value, Integral):
+        return int(value), int(value)
+    if not isinstance(value, tuple | list) or len(value) != 2:
         raise ShapeError(f"kernel, stride, padding and dilation are a number or two, got {value!r}")
-    return (value, value) if isinstance(value, int) else (value[0], value[1])
+    return value[0], value[1]
 
 
 def check_images(x: Shape) -> None:

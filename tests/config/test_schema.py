@@ -1,6 +1,6 @@
 """The config of a run: defaults, messages in full, and dump and load as inverses."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,7 @@ from mpibow.data import Image
 from mpibow.errors import ConfigError
 from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.models.losses import CrossEntropyLoss, HuberLoss, PlainLoss
-from mpibow.optim import Sgd, Update
-from mpibow.optim.groups import WeightGroup
+from mpibow.optim import Sgd
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import ConstantRate, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.sync import PRESETS, Family
@@ -188,23 +187,6 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
 def test_what_is_refused(overrides, message):
     with refuses(message):
         load_mapping(RUN, overrides)
-
-
-@dataclass(frozen=True)
-class Signs(Update):
-    """Its step has no weight decay."""
-
-    name: str = "signs"
-
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
-        return (rate,)
-
-
-@pytest.mark.parametrize("decay", [{"weight_decay": 0.1}, {"groups": (WeightGroup("*", weight_decay=0.1),)}])
-def test_a_step_of_ones_own_without_weight_decay(decay):
-    assert load_mapping({**RUN, "update": Signs()}).update == Signs()
-    with refuses("update.weight_decay: Signs.scalars does not use it; leave it out"):
-        load_mapping({**RUN, "update": Signs(**decay)})
 
 
 def test_a_program_may_give_model_and_data():

@@ -59,7 +59,7 @@ EXACT = {
     "x // 0.1": (lambda x: torch.div(x, 0.1, rounding_mode="floor"), NUMBERS),
     "x / 0.1, to 0": (lambda x: torch.div(x, 0.1, rounding_mode="trunc"), NUMBERS),
     "x // y": (lambda x, y: x // y, NUMBERS, DIVISORS),
-    "x // y of zeros": (lambda x, y: torch.div(x, F.relu(y), rounding_mode="floor").clamp(-9, 9), NUMBERS, DIVISORS),
+    "x // y of zeros": (lambda x, y: torch.div(x, F.relu(y), rounding_mode="floor") + x, NUMBERS, DIVISORS),
     "x % -0.3": (lambda x: x % -0.3, NUMBERS),
     "x % y": (lambda x, y: x % y, NUMBERS, DIVISORS),
     "abs": (lambda x: x.abs(), LARGE),
