@@ -37,10 +37,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 
 # Functions of the same name here.
-SAME = (
-    *("cos", "erf", "exp", "expm1", "floor", "log", "log1p", "sigmoid", "silu", "sin", "sqrt"),
-    "tanh",
-)
+SAME = "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "sigmoid", "silu", "sin", "sqrt", "tanh"
 OPERATORS: dict[str, Function] = of_floats(
     {
         **{name: getattr(ops, name) for name in SAME},

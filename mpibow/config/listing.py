@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING
 
+from mpibow.optim.update import TOGETHER
+
 from .strict import Setting, all_tags, join, plain, records_of, rest_of, settings_of, tags_of
 from .words import show, unwrap, words
-
-SHARED = "schedule", "warmup", "clip_value", "clip_norm", "groups", "decay_biases"  # which no fallback has of its own
 
 
 def listing(kind: type) -> str:
@@ -20,7 +20,7 @@ def rows(kind: type, path: str = "", owner: str = "") -> Iterator[tuple[str, str
     """Path, default and meaning of each setting below `path`; `owner` stands in front of the meaning."""
     for setting in settings_of(kind):
         where, records = join(path, setting.name), records_of(setting.hint)
-        if path.endswith("fallback") and setting.name in SHARED:
+        if path.endswith("fallback") and setting.name in TOGETHER:
             continue
         if not records:
             yield where, _default(setting.default), owner + _text(setting, words(setting.hint))

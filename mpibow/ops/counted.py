@@ -111,7 +111,7 @@ def batch_mean(sums: Array, counts: Array, y: Array, factor: Array) -> None:
 
 
 def mean_forward(call: Call) -> Run:
-    return (batch_mean if call.op.whole or "factor" in call.saved else each_mean)(call)
+    return (batch_mean if "factor" in call.saved else each_mean)(call)
 
 
 def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:

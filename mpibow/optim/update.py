@@ -19,6 +19,8 @@ DECOUPLED = "decoupled weight decay: lr times this factor times the weights is s
 FACTOR = "_l1"  # the last scalar of a formula with l1; no other one has such a name
 HalfLife = Positive | None
 Scalars = tuple[float, ...]  # of a formula, in its order
+# What all optimisers of a run share: a fallback has none of its own.
+TOGETHER = "schedule", "warmup", "clip_value", "clip_norm", "groups", "decay_biases"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Update:
     @property
     def bare(self) -> bool:
         """Whether all settings that a run's optimisers share have their defaults."""
-        together = self.schedule, self.warmup, self.clip_value, self.clip_norm, self.groups, self.decay_biases
-        return together == (ConstantRate(), Warmup(), None, None, (), False)
+        default = Update(name="")
+        return all(getattr(self, each) == getattr(default, each) for each in TOGETHER)
 
     @property
     def optimisers(self) -> list[Update]:

@@ -161,7 +161,7 @@ def label_count(x: Indices, y: Floats, each: int, ignore: int, weight: Floats = 
 
 
 def mean_forward(call: Call) -> Run:
-    return (batch_mean if call.op.whole or "factor" in call.saved else each_mean).on(call)
+    return (batch_mean if "factor" in call.saved else each_mean).on(call)
 
 
 def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
