@@ -37,7 +37,7 @@ AGREE = 1.0  # seconds from one agreement of several ranks on the time to the ne
 def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
     """Runs the training loop for `seconds` after a warm-up; images/s of all ranks and the time of an iteration."""
     threadpool_limits(1)
-    times: list[float] = []
+    times = list[float]()
     with Signals() as signals, Session(job, comm, None, "") as session:
 
         def step() -> None:

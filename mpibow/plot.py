@@ -58,7 +58,7 @@ def draw(
     `smooth` entries of training are averaged, a fiftieth of them where it is None.
     """
     _, _, ticks = matplotlib()
-    cells: list[tuple[str, str, list[list[Curve]]]] = []
+    cells = list[tuple[str, str, list[list[Curve]]]]()
     for panel in panels:
         for x in (axis,) if axis else OVER.get(panel, ("seconds",)):
             found = [curves(run, panel, x, smooth, aside=len(runs) > 1) for run in runs]
@@ -94,7 +94,7 @@ def _draw_cell(axes: "Axes", ticks: ModuleType, panel: str, x: str, found: list[
     if x == "seconds":
         longest = max(curve.x[-1] for run in found for curve in run)
         _, scale, unit = next(entry for entry in UNITS if longest >= entry[0])
-    legend: dict[str, dict[str, Any]] = {}
+    legend = dict[str, dict[str, Any]]()
     for i, run in enumerate(found):
         for j, curve in enumerate(run):
             style = STYLES.get(curve.name, {"linestyle": DASHES[j % len(DASHES)]} if panel == "learners" else {})

@@ -42,7 +42,7 @@ class Recorder(Trace):
 
     def __init__(self) -> None:
         self._local = threading.local()
-        self._lists: list[list[Span]] = []
+        self._lists = list[list[Span]]()
         self._lock = threading.Lock()
 
     def span(self, row: str, name: str) -> AbstractContextManager[None]:

@@ -10,12 +10,6 @@ from mpibow.aten import activations, arithmetic, indexing, layers, order, recurr
 from .site import Function
 
 MODULES = (activations, arithmetic, indexing, layers, order, recurrent, reductions, shapes, windows)
-# Calls that are none of ATen's: for those that return several values, and for arrays that depend on the batch size.
-PYTHON: Mapping[str, Function] = {
-    "by_sample": shapes.by_sample,
-    "getitem": shapes.item,
-}
 OPERATORS: Mapping[str, Function] = {
-    **{name: function for module in MODULES for name, function in module.OPERATORS.items()},
-    **PYTHON,
+    name: function for module in MODULES for name, function in module.OPERATORS.items()
 }

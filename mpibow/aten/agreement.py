@@ -1,14 +1,13 @@
 """The numbers of a net that was read, by its plan, and whether they are those of what it was read from."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import numpy as np
 
 from mpibow.errors import ConfigError
 from mpibow.graph import Array, Plan, initial_weights
 
-Arrays: TypeAlias = Mapping[str, Array]
+Arrays = Mapping[str, Array]
 
 
 def run_plan(plan: Plan, inputs: Arrays, gradients: Array | None = None) -> tuple[Arrays, Arrays]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ CLOSE, LOOSE = (1e-5, 1e-4), (1e-3, 1e-1)
 BRANCHES = "mpibow reads forward as in training; export a module without branches on self.training"
 REPLACE = "mpibow computes one of its operators in another way: please report this, and replace the operator"
 
-Samples: TypeAlias = Sequence[Tensor] | Mapping[str, Tensor]
+Samples = Sequence[Tensor] | Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from .shapes import Axes, reshape, unsqueeze
 from .site import Function, Site, Value, combined, need, refuse
 from .windows import both, by_axis, images, neighbours, padded
 
-Weight: TypeAlias = Value | None  # None for one that is left out
+Weight = Value | None  # None for one that is left out
 
 
 def held(

@@ -56,7 +56,7 @@ class ExportReader:
     def __init__(self, module: Module, exported: ExportedProgram, operators: Iterable[str]) -> None:
         self.exported, self.kind, self.known = exported, type(module).__name__, {*OPERATORS, *operators}
         self.place = SourcePlace("", self.kind)  # of the node that is read
-        self.parameters: dict[str, Tensor] = {}
+        self.parameters = dict[str, Tensor]()
         self.buffers = dict[str, Buffer]()
         self.values: dict[Node, Any] = {}  # a Ref, a constant (ByBatch) tensor, a number or a list of these
         self.folded: dict[ByBatch, Argument] = {}  # the arguments that these became

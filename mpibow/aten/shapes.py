@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TypeAlias
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from mpibow.graph import FLOAT, Array, Tensor
 from .program import BatchExtent
 from .site import BySample, Filled, Function, Site, Value, combined, of_tensors, refuse
 
-Axes: TypeAlias = int | Sequence[int]
+Axes = int | Sequence[int]
 
 
 def listed(value: Axes) -> list[int]:
@@ -129,4 +128,7 @@ OPERATORS: dict[str, Function] = {
     "full": full,
     "full_like": lambda site, self, fill_value, **_: full(site, self.shape, fill_value),
     "squeeze": squeeze,
+    # None of ATen's: for those that return several values, and for arrays that depend on the batch size.
+    "by_sample": by_sample,
+    "getitem": item,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 import numpy as np
 
@@ -51,10 +51,10 @@ class BySample:
     shape: Shape
 
 
-Value: TypeAlias = Tensor | ModuleArray | Filled | BySample | Array
-Argument: TypeAlias = Value | float
-Operand: TypeAlias = Tensor | float
-Result: TypeAlias = Value | float | Sequence[Tensor | Callable[[], Tensor] | None]  # a function: made if it is read
+Value = Tensor | ModuleArray | Filled | BySample | Array
+Argument = Value | float
+Operand = Tensor | float
+Result = Value | float | Sequence[Tensor | Callable[[], Tensor] | None]  # a function: made if it is read
 
 
 @dataclass

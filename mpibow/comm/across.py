@@ -97,7 +97,7 @@ class Across:
 
     def swap(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Iterator[None]:
         """Exchanges arrays with the other nodes, by node."""
-        requests: list[Any] = []
+        requests = list[Any]()
         for send, arrays in ((self._comm.Irecv, received), (self._comm.Isend, sent)):
             for other in self._others:
                 data = arrays[other].view(np.uint8)

@@ -12,8 +12,7 @@ from .launch import find_launcher
 
 def allowed_cores() -> int:
     """Cores that this process may use: those it is bound to, fewer where the container's quota is lower; at least 1."""
-    cores = machine_cores()
-    return min(len(os.sched_getaffinity(0)), cores) if hasattr(os, "sched_getaffinity") else cores
+    return min(len(os.sched_getaffinity(0)), machine_cores())
 
 
 def core_share(ranks: int) -> int:

@@ -108,7 +108,7 @@ class Signs:
     def __init__(self, job: str, rank: int, folder: Path | None = None) -> None:
         folder = folder or (MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()))
         self._path, self._rank = folder / f"{PREFIX}{os.getuid()}-{job}", rank
-        self._found: dict[int, Sign] = {}
+        self._found = dict[int, Sign]()
         _sweep(folder)
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         if os.fstat(self._handle).st_uid != os.getuid():
@@ -143,7 +143,7 @@ def job_of(environment: Mapping[str, str]) -> str:
 
 
 def _rows(whole: bytes) -> dict[int, Sign]:
-    found: dict[int, Sign] = {}
+    found = dict[int, Sign]()
     for start in range(0, len(whole), ROW):
         with suppress(ValueError, TypeError):
             if whole[start] == ord("["):

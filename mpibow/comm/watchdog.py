@@ -36,7 +36,7 @@ class Quiet:
     def __init__(self) -> None:
         self.since: dict[int, int] = {}  # ticks without progress, by rank
         self.silent: dict[int, int] = {}  # ticks without a sign of life, by rank
-        self._last: dict[int, Sign] = {}
+        self._last = dict[int, Sign]()
         self._steps: dict[str, tuple[int, int]] = {}  # ticks and beats, by phase
 
     def tick(self, signs: Mapping[int, Sign], own: int) -> int:

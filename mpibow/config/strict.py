@@ -89,7 +89,7 @@ def check_named(
     settings = [
         Setting(p.name, hints.get(p.name, Any), MISSING if p.default is p.empty else p.default) for p in parameters
     ]
-    found: list[str] = []
+    found = list[str]()
     values = _values(settings, plain(options), path, f" of {function.__name__}", found)
     if found:
         raise ConfigError("\n".join(found))

@@ -178,7 +178,7 @@ def _ordered(pool: Executor, function: Callable[[Item], Made], items: Iterable[I
 
 def cores() -> int:
     """Cores that this process may use: the default of `--workers`."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def file_checksum(path: Path) -> str:

@@ -198,7 +198,7 @@ def samples_of(
 
 def lots(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Runs of entries, small enough that several a worker fit into memory."""
-    lot: list[Entry] = []
+    lot = list[Entry]()
     size = 0
     for entry in entries:
         if lot and (len(lot) == LOT_COUNT or size + entry.size > LOT_SIZE):

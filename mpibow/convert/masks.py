@@ -57,7 +57,7 @@ def _paired(source: Path, masks: Path) -> list[Pair]:
 
 def _files(folder: Path) -> dict[str, Path]:
     """Images below a folder, by their names without suffix."""
-    found: dict[str, Path] = {}
+    found = dict[str, Path]()
     left = Left()
     for name in walk(folder, left):
         stem = str(Path(name).with_suffix(""))
@@ -92,7 +92,7 @@ def parts_of(
         raise RecordError("masks: have one class alone, a mask has the number of a class at each pixel, from 0")
     made = {}
     for name, part in found.items():
-        sources: dict[str, str] = {}
+        sources = dict[str, str]()
         contents = {"kind": "masks", "channels": channels, "classes": classes, "ignored": IGNORED}
         samples = samples_of(each(make, _lots(part)), name, f"{name}, {len(part):,} images with masks", SUM, sources)
         made[name] = Part(len(part), samples, sources=sources, contents=contents)

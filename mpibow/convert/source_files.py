@@ -80,7 +80,7 @@ def parts(source: Path) -> dict[str, list[Path]]:
         return {"train": [source]}
     if not source.is_dir():
         raise RecordError(f"{source}: there is no such file or folder")
-    found: dict[str | None, list[Path]] = {}
+    found = dict[str | None, list[Path]]()
     for path in sorted((path for path in source.iterdir() if not hidden(path.name)), key=by_numbers):
         found.setdefault(part_of(path.name), []).append(path)
     tests = [found[part][0].name for part in ("test", "validation") if part in found]

@@ -15,7 +15,7 @@ NAMED = 5
 
 def synsets(path: Path) -> list[str]:
     """The first synset of every line, in the file's order. Raises RecordError where a line has none or it is twice."""
-    found: dict[str, int] = {}
+    found = dict[str, int]()
     for number, words in _rows(path):
         match = next((word for word in words if SYNSET.fullmatch(word)), None)
         if match is None:

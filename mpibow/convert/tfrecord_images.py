@@ -83,8 +83,8 @@ class Pixels:
 def survey(wanted: FeatureNames, piece: FilePiece) -> Survey:
     """The places of the piece's images, and their labels. Raises RecordError, naming the record, where one has none."""
     places: list[tuple[int, int, int]] = []  # start, size, label
-    kinds: dict[str, str] = {}
-    names: dict[int, str] = {}
+    kinds = dict[str, str]()
+    names = dict[int, str]()
     for number, (start, data) in enumerate(tfrecord.records(piece), piece.first):
         where = f"{piece.path}: record {number}"
         try:

@@ -44,7 +44,7 @@ def parts(source: Path, chosen: Mapping[str, str], *, classes: bool = True) -> d
     found = {part: _chosen(part, name, source, inner) for part, name in chosen.items()}
     used = {identity(path) for path in found.values()}
     names = [name for name in filled(inner) if identity(inner / name) not in used]
-    by_part: dict[str, list[str]] = {}
+    by_part = dict[str, list[str]]()
     for name in names if identity(inner) not in used else ():
         if (part := part_of(name)) is not None and part not in found:
             by_part.setdefault(part, []).append(name)
@@ -63,7 +63,7 @@ def parts(source: Path, chosen: Mapping[str, str], *, classes: bool = True) -> d
             f"{inner}: has the folders {some(names)}; say which are parts "
             "by --train-folder, --validation-folder and --test-folder, or that none is by --train-folder ."
         )
-    by_identity: dict[tuple[int, int], str] = {}
+    by_identity = dict[tuple[int, int], str]()
     for part, path in found.items():
         if (other := by_identity.setdefault(identity(path), part)) != part:
             raise RecordError(f"{path}: is the folder of both {other} and {part}")
@@ -118,7 +118,7 @@ def class_folders(paths: Mapping[str, Path]) -> dict[str, ClassFolders]:
 
 def mapping(path: Path) -> dict[str, str]:
     """Class by folder: lines of folder, tab, class. Several folders may be one class."""
-    found: dict[str, str] = {}
+    found = dict[str, str]()
     for number, cells in rows_of(path, "\t"):
         folder, name = cells[0].strip(), "\t".join(cells[1:]).strip()
         if not (folder and name):
@@ -165,7 +165,7 @@ def classes_of(
 
 def _refuse_links(found: Mapping[str, ClassFolders]) -> None:
     """Raises RecordError where two class folders, of whatever parts, are one by a link: their images would be twice."""
-    seen: dict[tuple[int, int], Path] = {}
+    seen = dict[tuple[int, int], Path]()
     for part in found.values():
         for folder in part.images:
             path = part.path / folder
@@ -174,7 +174,7 @@ def _refuse_links(found: Mapping[str, ClassFolders]) -> None:
 
 
 def _refuse_alike(folders: Sequence[str], source: Path) -> None:
-    seen: dict[str, str] = {}
+    seen = dict[str, str]()
     for folder in folders:
         other = seen.setdefault(unicodedata.normalize("NFC", folder).strip().casefold(), folder)
         if other != folder:
@@ -218,7 +218,7 @@ def maker(
     `encode` is jpeg, png or raw, None for the encoding that all files have. Raises RecordError where that does not fit.
     """
     formats: Counter[str] = Counter()
-    sizes: dict[tuple[int, int], str] = {}
+    sizes = dict[tuple[int, int], str]()
     grey = True
     for entries in listings.values():
         headers = (one for lot in each(_headers, lots(entries)) for one in lot)

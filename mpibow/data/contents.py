@@ -10,7 +10,7 @@ from mpibow.errors import RecordError
 from mpibow.system import JsonObject
 
 from .dataset import Array
-from .image_header import size_of
+from .image_header import sides_of
 from .recordset import RecordSet
 
 LISTED = 20  # classes that are listed one by one
@@ -88,7 +88,7 @@ def _sizes(data: RecordSet) -> JsonObject:
     for sample in chosen:
         try:
             image, _ = data.record(sample)
-            height, width = size_of(image)
+            (height, width), _ = sides_of(image)
             rows.append((width, height, len(image)))
         except (RecordError, ValueError):
             continue

@@ -43,7 +43,7 @@ class Damages:
     def __init__(self, data: str, count: int, limit: int, number: Callable[[int], int] = int) -> None:
         self._data, self._count, self._limit, self._number = data, count, limit, number
         self._lock = threading.Lock()
-        self._found: dict[int, str] = {}
+        self._found = dict[int, str]()
 
     def replaced(self, error: DamagedRecord) -> int:
         """The number to read instead. Raises `error` where no damage is allowed, RecordError where this is too much."""

@@ -48,7 +48,6 @@ class Dataset(Protocol):
 
         Raises RecordError naming file and record number where a sample is damaged.
         """
-        ...
 
 
 @runtime_checkable
@@ -64,7 +63,6 @@ class NamedSamples(Protocol):
 
     def read(self, samples: Array, *arrays: Array) -> None:
         """Copies samples (n,) int64 into arrays (n, ...), one for each of `inputs` and in its order."""
-        ...
 
 
 @runtime_checkable
@@ -74,14 +72,12 @@ class Drawn(Protocol):
     @property
     def threads(self) -> int:
         """The most threads that it pays to draw with at once; 0: as many as decode images."""
-        ...
 
     def draw(self, samples: Array, counters: Array, *arrays: Array) -> None:
         """Copies samples (n,) to train on into arrays (n, ...), in the order of `inputs_of`.
 
         `counters` (n, 4) are the slot's: they contain the epoch, and random numbers depend on them.
         """
-        ...
 
 
 Samples = Dataset | NamedSamples

@@ -74,11 +74,6 @@ _APP1, _SCAN, _END = 0xE1, 0xDA, 0xD9
 LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; a header with more is no photograph's
 
 
-def size_of(image: Array | bytes) -> tuple[int, int]:
-    """(height, width) of a JPEG or PNG once it is upright; see `sides_of`."""
-    return sides_of(image)[0]
-
-
 def sides_of(image: Array | bytes) -> tuple[tuple[int, int], int]:
     """The upright height and width, and Exif's orientation, of a JPEG (ITU-T T.81, B.2) or PNG (11.2.2), (n,) uint8.
 

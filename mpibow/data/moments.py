@@ -25,7 +25,7 @@ class RunningMoments:
         self._count = 0  # values per channel
         self._mean: Array = np.zeros(channels)
         self._squares: Array = np.zeros(channels)
-        self._lot: list[Array] = []
+        self._lot = list[Array]()
         self._size = 0
 
     def add(self, image: Array) -> None:

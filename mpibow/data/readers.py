@@ -36,7 +36,7 @@ class DirectReader(Reader):
 
     def __init__(self, data: Samples) -> None:
         self.data = data
-        self._slots: list[Slot] = []
+        self._slots = list[Slot]()
 
     def begin(self, slots: list[Slot]) -> None:
         self._slots = slots

@@ -147,10 +147,6 @@ class RecordFile:
             raise self._damage(f"record {record}: checksum is 0x{found:08x}, the index has 0x{said:08x}")
         return image, label
 
-    def image(self, record: int) -> Array:
-        """The image of `stored`, without the label."""
-        return self.stored(record)[0]
-
     def _take_header(self, header: bytes) -> None:
         if len(header) < HEADER.size:
             raise self._damage(f"is {self.size} bytes long, a record file has at least {HEADER.size}")
@@ -207,7 +203,7 @@ class RecordWriter:
         self.size = 0  # bytes so far
         self.checksum = 0  # the header's, once finished
         self._file, self._dtype = file, DTYPES[form.dtype]
-        self._index: list[tuple[int, int, int]] = []
+        self._index = list[tuple[int, int, int]]()
         self._write(bytes(HEADER.size))  # its place; the file begins with zeros until it is finished
 
     @property

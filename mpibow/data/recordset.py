@@ -192,7 +192,7 @@ def write_records(
     """
     target = Path(directory)
     name = name or Path(os.path.realpath(target)).name
-    shards: list[Shard] = []
+    shards = list[Shard]()
     form, running = RecordForm(encoding), RunningMoments(0)
     rest = iter(samples)
     with folder_aside(target, overwrite=overwrite) as folder:

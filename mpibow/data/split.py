@@ -18,7 +18,6 @@ class Divisible(Protocol):
 
     def part(self, rows: Array) -> Self:
         """Samples `rows` (n,) int64 as a data set of their own, numbered from 0."""
-        ...
 
 
 @runtime_checkable
@@ -27,7 +26,6 @@ class Continuous(Protocol):
 
     def divided(self, fraction: float) -> tuple[Self, Self]:
         """The samples of the stream's beginning, and of its end, which is that share."""
-        ...
 
 
 def split(data: T, fraction: float, seed: int) -> tuple[T, T]:

@@ -176,10 +176,7 @@ class Windows:
     tokens: Tokens
     shifted: bool = False  # to train on
     names: tuple[str, str] = NAMES
-
-    @property
-    def threads(self) -> int:
-        return 1
+    threads = 1
 
     @property
     def contents(self) -> JsonObject:

@@ -67,7 +67,7 @@ def check(task: Task) -> Result:
         return [str(error)], 0
     for record in range(task.first, task.stop):
         try:
-            image = file.image(record)
+            image, _ = file.stored(record)
             if task.decoded:
                 decode(image, file.form.encoding, f"{task.path}: record {record}")
         except RecordError as error:

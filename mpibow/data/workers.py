@@ -69,8 +69,8 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._sets: list[tuple[Items, Inputs, bytes]] = []
-        self._workers: list[Worker] = []
+        self._sets = list[tuple[Items, Inputs, bytes]]()
+        self._workers = list[Worker]()
         self._state = threading.Condition()
         self._listener: threading.Thread | None = None
         self._error: Exception | None = None
@@ -248,7 +248,7 @@ def _serve(connection: Connection) -> None:
     threadpool_limits(1)
     handle = recv_handle(connection)
     memory = mmap.mmap(handle, 0)
-    pickled: dict[int, bytes] = {}
+    pickled = dict[int, bytes]()
     with suppress(EOFError, OSError):
         while (asked := connection.recv()) is not None:
             if len(asked) == 2:

@@ -177,7 +177,7 @@ def check_alike(everyone: Sequence[MachineFacts]) -> Verdict:
 
 def check_all(everyone: Sequence[MachineFacts]) -> list[Finding]:
     """Every finding about the ranks' facts, each once, with its ranks unless it concerns all."""
-    found: dict[Finding, list[int]] = {}
+    found = dict[Finding, list[int]]()
     for about, check in CHECKS.items():
         for facts in everyone:
             level, text = check(facts)

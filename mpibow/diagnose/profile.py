@@ -33,7 +33,7 @@ def profile(job: Job, seconds: float) -> dict[str, Any]:
     convolutions = [i for i, step in enumerate(steps) if operations[i] and step.node.op.kind.startswith("conv")]
     turns = timed_in_turn(bound.runs, seconds)
     alone = timed_alone(bound.runs, convolutions, job.kernels.join, seconds) if convolutions else {}
-    parts: dict[str, list[float]] = {}
+    parts = dict[str, list[float]]()
     for step, turn in zip(steps, turns, strict=True):
         parts.setdefault(kind_of(step), []).append(turn)
     return {

@@ -5,11 +5,11 @@ cos are each machine's own, within 4 ulp in the formulas of steps.
 """
 
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-Element: TypeAlias = Any  # an element of an array, on any machine; NumPy computes all elements at once
+Element = Any  # an element of an array, on any machine; NumPy computes all elements at once
 _erf = np.frompyfunc(math.erf, 1, 1)  # NumPy has none
 
 

@@ -83,8 +83,8 @@ class _Reader:
                 f"formula {getattr(function, '__name__', function)!r}: its source cannot be read; "
                 "write it as a `def` in a file"
             ) from None
-        self._known: set[str] = set()
-        self._assignments: list[tuple[str, Expression]] = []
+        self._known = set[str]()
+        self._assignments = list[tuple[str, Expression]]()
         self._calls = 0  # of other formulas
 
     def read(self) -> Formula:

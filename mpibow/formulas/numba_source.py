@@ -15,7 +15,6 @@ from .tree import OPERATORS, Dialect, Formula
 
 NUMBA = Dialect(
     number="_number({})",
-    name="{}",
     templates=OPERATORS
     | {"and": "({} and {})", "or": "({} or {})", "not": "(not {})", "where": "({1} if {0} else {2})"}
     | {name: f"_math.{name}({{}})" for name in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos")}

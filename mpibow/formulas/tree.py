@@ -103,8 +103,8 @@ class Dialect:
     """How a machine's language writes a literal, a name, and each function and operator with its arguments."""
 
     number: str
-    name: str
     templates: Mapping[str, str]
+    name: str = "{}"
 
     def text(self, tree: Expression) -> str:
         match tree:
@@ -118,7 +118,6 @@ class Dialect:
 
 NUMPY = Dialect(
     number="_number({})",
-    name="{}",
     templates=OPERATORS
     | {"and": "_and({}, {})", "or": "_or({}, {})", "not": "_not({})"}
     | {name: f"_{name}({', '.join(['{}'] * count)})" for name, count in functions.COUNTS.items()},

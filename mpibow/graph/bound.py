@@ -88,12 +88,12 @@ class BoundPlan:
         self.arena = arena
         tensors = plan.graph.tensors
         zeros = plan.kernels.zeros
-        self.inputs: dict[str, Array] = {}
+        self.inputs = dict[str, Array]()
         for n in plan.graph.inputs:
             given, dtype = inputs.get(n), dtype_of(tensors[n].dtype, plan.dtype)
             fits = given is not None and (given.shape, given.dtype) == (tensors[n].shape, dtype)
             self.inputs[n] = given if given is not None and fits else zeros(tensors[n].shape, dtype.name)
-        self.constants: dict[str, Array] = {}
+        self.constants = dict[str, Array]()
         self._weights = plan.layout.views(weights)
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
         self._statistics = plan.statistics.views(statistics)

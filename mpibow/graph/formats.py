@@ -45,7 +45,7 @@ def _split(tag: str, shape: Shape) -> tuple[Shape, list[int]]:
     aBcd16b of (n, c, h, w): (n, c / 16, 16, h, w) and [0, 1, 3, 4, 2].
     """
     outer, blocks = parse(tag)
-    extents: list[int] = []
+    extents = list[int]()
     places: dict[tuple[int, int], int] = {}  # (axis, number of the block; -1 is the outer part) -> place in extents
     for axis, extent in enumerate(shape):
         places[axis, -1] = len(extents)

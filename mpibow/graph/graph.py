@@ -207,13 +207,13 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self.tensors: dict[str, Tensor] = {}
-        self.inputs: list[str] = []
-        self.nodes: list[Node] = []
-        self.outputs: dict[str, str] = {}
-        self.buffers: dict[str, Buffer] = {}
-        self.frozen: list[str] = []
-        self._counts: dict[str, int] = {}
+        self.tensors = dict[str, Tensor]()
+        self.inputs = list[str]()
+        self.nodes = list[Node]()
+        self.outputs = dict[str, str]()
+        self.buffers = dict[str, Buffer]()
+        self.frozen = list[str]()
+        self._counts = dict[str, int]()
         _CURRENT.set(self)
 
     def input(self, name: str, shape: Shape, dtype: str = FLOAT) -> Tensor:

@@ -22,7 +22,6 @@ class Peers(Protocol):
         The returned function waits until every peer has called its own, and returns all their arrays in the learners'
         order. A learner writes its own array before that call, once a pass.
         """
-        ...
 
 
 class NoPeers:

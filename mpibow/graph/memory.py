@@ -33,7 +33,7 @@ def zeros(shape: int | Shape, dtype: npt.DTypeLike) -> Array:
 
 def lifetimes(uses: Sequence[Iterable[str]], until_end: Iterable[str]) -> dict[str, tuple[int, int]]:
     """First and last step of every name, where uses[i] are the names that step i touches."""
-    spans: dict[str, tuple[int, int]] = {}
+    spans = dict[str, tuple[int, int]]()
     for step, names in enumerate(uses):
         for name in names:
             spans[name] = (spans.get(name, (step, step))[0], step)
@@ -71,7 +71,7 @@ def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
 
 def _place(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
     placed: list[tuple[int, int, Block]] = []  # (offset, end, block)
-    offsets: dict[str, int] = {}
+    offsets = dict[str, int]()
     for block in blocks:
         size = -(-block.size // ALIGNMENT) * ALIGNMENT
         rivals = sorted(

@@ -151,7 +151,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     if narrow:
         program = widened(program, kernels.widths)
     program = _reorder_weights(program, layout, shapes)
-    buffers: dict[str, Buffers] = {}
+    buffers = dict[str, Buffers]()
     for step in program.steps:
         node = step.node
         if node.name not in shapes:  # a sum of gradients
@@ -163,8 +163,8 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
                 buffers[node.name] = table[type(node.op)].buffers(node.op, shapes[node.name])
             except ShapeError as error:
                 raise ShapeError(f"{node.name} ({node.op.kind}): {error}") from None
-    sizes: dict[str, int] = {}
-    uses: list[list[str]] = []
+    sizes = dict[str, int]()
+    uses = list[list[str]]()
     outside = {name for name, value in program.values.items() if value.place or value.constant is not None}
     outside |= set(graph.inputs)
     for step in program.steps:

@@ -21,13 +21,13 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
 
     The fused node has the name of the chain's last node, and so has its output.
     """
-    users: dict[str, list[Node]] = {}
+    users = dict[str, list[Node]]()
     for node in graph.nodes:
         for name in node.inputs:
             users.setdefault(name, []).append(node)
     shown = set(graph.outputs.values())
     taken: dict[str, Node] = {}  # by the name of the last node of a chain
-    inside: set[str] = set()
+    inside = set[str]()
     for node in graph.nodes:
         if node.name in inside:
             continue
@@ -67,9 +67,9 @@ def rebuilt(graph: Graph, taken: Mapping[str, Node], inside: Collection[str]) ->
 def _joined(chain: tuple[Node, ...], op: Op) -> Node:
     own = {member.name for member in chain}
     inputs = tuple(name for member in chain for name in member.inputs if name not in own)
-    weights: dict[str, Weight] = {}
-    statistics: dict[str, Weight] = {}
-    names: dict[str, str] = {}
+    weights = dict[str, Weight]()
+    statistics = dict[str, Weight]()
+    names = dict[str, str]()
     for number, member in enumerate(chain):
         before = f"{member.op.kind}." if number else ""
         weights |= {before + key: weight for key, weight in member.weights.items()}

@@ -197,14 +197,15 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config, *,
         raise ConfigError(
             f"data.augment.crop: must be at most {smallest} as {data.name} has images {data.shape}, got {settings.crop}"
         )
-    if settings.pad >= (settings.crop or smallest):
+    window = settings.crop or smallest
+    if settings.pad >= window:
         raise ConfigError(
-            f"data.augment.pad: must be below {settings.crop or smallest}, the smaller extent of the window that is "
+            f"data.augment.pad: must be below {window}, the smaller extent of the window that is "
             f"cropped, got {settings.pad}"
         )
-    if settings.cutout is not None and settings.cutout > (settings.crop or smallest):
+    if settings.cutout is not None and settings.cutout > window:
         raise ConfigError(
-            f"data.augment.cutout: must be at most {settings.crop or smallest}, the smaller extent of the images that "
+            f"data.augment.cutout: must be at most {window}, the smaller extent of the images that "
             f"are trained on, got {settings.cutout}"
         )
     if settings.jitter is not None and settings.jitter.saturation and data.shape[0] != 3:

@@ -69,11 +69,10 @@ def of_program(weights: Start) -> StartingWeights:
     if isinstance(weights, str | os.PathLike):
         return StartingWeights(build(Weights, {"file": weights}, path="weights"), "weights")
     arrays = weights if isinstance(weights, Mapping) else getattr(weights, "weights", None)
-    if isinstance(arrays, Mapping):
-        arrays = {**arrays, **getattr(weights, "buffers", {})}
     if not isinstance(arrays, Mapping):
         kinds = "a run, a checkpoint or a file by its path, a trained net, or arrays by name"
         raise ConfigError(f"weights: must be {kinds}, got {type(weights).__name__}")
+    arrays = {**arrays, **getattr(weights, "buffers", {})}
     return StartingWeights(
         Weights("arrays"), "weights", {name: numeric_array(f"weights: {name}", array) for name, array in arrays.items()}
     )

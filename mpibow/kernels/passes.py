@@ -115,11 +115,9 @@ class FlatArrays(Protocol):
 
     def host(self, array: Array) -> Array:
         """The array's content on the host."""
-        ...
 
     def rows_sum(self, rows: Array) -> Array:
         """The sum of rows (k, size), on the host."""
-        ...
 
     def sum_squares(self, squares: Array, out: Array) -> None:
         """out (1,) <- the sum of squares (chunks,) of passes."""
@@ -127,7 +125,6 @@ class FlatArrays(Protocol):
     @property
     def meter(self) -> Callable[[], Any] | None:
         """Makes the meter of the gain; None for the host's own."""
-        ...
 
 
 class FlatKernels(FlatArrays, Protocol):
@@ -136,12 +133,10 @@ class FlatKernels(FlatArrays, Protocol):
     @property
     def chunk(self) -> int:
         """Elements of a chunk. Every pass works on whole chunks, so any split over threads gives the same bits."""
-        ...
 
     @property
     def orthogonal(self) -> Callable[..., Callable[..., None]]:
         """Makes the function that computes a thread's orthogonal matrices."""
-        ...
 
     def update(
         self,

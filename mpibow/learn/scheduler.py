@@ -17,7 +17,7 @@ class Meeting:
 
     def __init__(self) -> None:
         self._barrier = Barrier(1)
-        self._shown: dict[str, dict[int, Array]] = {}
+        self._shown = dict[str, dict[int, Array]]()
         self._error: BaseException | None = None
 
     def expect(self, count: int) -> None:
@@ -66,9 +66,9 @@ class Scheduler:
     def __init__(self, trace: Trace = SILENT, *, apart: bool = True) -> None:
         """Not `apart`: all tasks on the caller's thread, in turn, as they only enqueue."""
         self._trace, self._name, self._apart = trace, "", apart
-        self._inboxes: list[SimpleQueue[Task | None]] = []
+        self._inboxes = list[SimpleQueue[Task | None]]()
         self._outbox: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._threads = list[threading.Thread]()
 
     def run(self, tasks: Sequence[Task], name: str = "batch") -> list[Any]:
         """Runs task i on thread i, all at once; their results in order. Raises the first one's error, if any.
@@ -88,7 +88,7 @@ class Scheduler:
         for inbox, task in zip(self._inboxes, others, strict=False):
             inbox.put(task)
         results: list[Any] = [None] * len(tasks)
-        errors: dict[int, BaseException] = {}
+        errors = dict[int, BaseException]()
         for task in first:
             try:
                 with self._trace.span("learner 0", name):

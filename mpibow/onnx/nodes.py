@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -67,8 +67,8 @@ class NodeSite(Site):
 
 # Site, inputs by place, None for one left out, attributes by name -> output, or a list of them. Some settings are
 # attributes in some opsets and inputs in others: their parameters take both.
-Translation: TypeAlias = Callable[..., Result]
-Setting: TypeAlias = Value | Sequence[float] | float
+Translation = Callable[..., Result]
+Setting = Value | Sequence[float] | float
 
 
 def constant(value: Setting | None) -> Array:

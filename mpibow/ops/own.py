@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from mpibow.graph import EVERY, FLOAT, Array, Call, InputNumbers, Kernel, Op, Ru
 
 __all__ = ["Own", "operator"]
 
-OfArrays: TypeAlias = Callable[..., Any]  # a script's function: of arrays to one or several, or of shapes
+OfArrays = Callable[..., Any]  # a script's function: of arrays to one or several, or of shapes
 
 
 class Own(Op):

@@ -3,14 +3,12 @@
 import math
 from typing import TYPE_CHECKING
 
-from mpibow.figure import COLOURS, LOOK, matplotlib, save
+from mpibow.figure import COLOURS, LOOK, matplotlib
 
 from .rates import RateTest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["draw", "save"]
 
 
 def draw(test: RateTest) -> "Figure":

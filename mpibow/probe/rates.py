@@ -11,6 +11,7 @@ import numpy as np
 from mpibow.comm import Communicator
 from mpibow.comm.launch import say
 from mpibow.errors import ConfigError, install
+from mpibow.figure import save
 from mpibow.job import Job
 from mpibow.job.job import Callback
 from mpibow.optim.plateau import Smooth
@@ -63,7 +64,7 @@ class RateTest:
 
     def plot(self, file: str | Path) -> None:
         """Draws loss over rate: .png, .svg or .pdf. Raises MpibowError where matplotlib is not installed."""
-        from .chart import draw, save
+        from .chart import draw
 
         save(draw(self), Path(file))
 

@@ -112,16 +112,16 @@ def _write(path: Path, arrays: ArraysByName, pulse: Pulse) -> list[int]:
     with path.open("rb+") as file:
         os.fsync(file.fileno())
     pulse.beat()
-    return list(_measure(path))
+    return _measure(path)
 
 
-def _measure(path: Path) -> tuple[int, int]:
+def _measure(path: Path) -> list[int]:
     checksum = size = 0
     with open_file(path) as file:
         while block := file.read(1 << 22):
             checksum = extend(checksum, block)
             size += len(block)
-    return size, checksum
+    return [size, checksum]
 
 
 def _finish(aside: Path, final: Path, header: JsonObject) -> None:
@@ -157,7 +157,7 @@ def read_header(path: Path) -> JsonObject:
         raise CheckpointError(f"{file}: files: must be a mapping of rank-0.safetensors and so on to [size, CRC32C]")
     for name, expected in files.items():
         try:
-            found = list(_measure(path / name))
+            found = _measure(path / name)
         except OSError as error:
             raise CheckpointError(f"{path / name}: cannot be read: {reason(error)}") from None
         if found != expected:

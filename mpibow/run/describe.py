@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mpibow.comm import Communicator
 from mpibow.comm.launch import say
 from mpibow.data.loading import ReadAheadMemory
-from mpibow.data.pipeline_choice import PipelineChoice, choose
+from mpibow.data.pipeline_choice import MIB, PipelineChoice, choose
 from mpibow.graph import Plan
 from mpibow.job import Job, on_device
 from mpibow.job.checks import described, poor_fits
@@ -24,7 +24,6 @@ from .loggers import check_loggers
 from .opening import loading_of
 from .stored import taken_by
 
-MIB = 1 << 20
 AVERAGING = 5  # flat arrays, whatever the number of learners
 
 

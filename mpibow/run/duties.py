@@ -55,10 +55,6 @@ def perform(end: IterationEnd) -> str:
     return end.stop
 
 
-def _always(_: IterationEnd) -> bool:
-    return True
-
-
 def _watch_waits(end: IterationEnd) -> None:
     """Notes that samples are damaged, that learners wait for data or other ranks; and the number of buckets."""
     session, reporter = end.session, end.session.reporter
@@ -121,7 +117,7 @@ def _save_is_due(end: IterationEnd) -> bool:
 
 
 DUTIES = (
-    Duty(_always, _watch_waits),
+    Duty(lambda end: True, _watch_waits),
     Duty(lambda end: end.session.talk_due, _talk, aside=True),
     Duty(lambda end: end.every(end.session.config.log.every), _report),
     Duty(lambda end: end.every(end.session.config.rule.resync), lambda end: end.session.agree()),
@@ -131,5 +127,5 @@ DUTIES = (
     Duty(lambda end: end.passed(1.0), _end_epoch),
     Duty(lambda end: not end.stop and end.session.evaluation_due, _evaluate, aside=True),
     Duty(_save_is_due, lambda end: end.session.save(), aside=True),
-    Duty(_always, lambda end: end.session.reporter.show()),
+    Duty(lambda end: True, lambda end: end.session.reporter.show()),
 )

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from mpibow.bounds import Above, AtLeast, AtMost, NotEmpty
+from mpibow.bounds import AtMost, Count, Natural, NotEmpty, NotNegative, Positive
 from mpibow.config import build, show, yaml_text
 from mpibow.config.strict import Rest
 from mpibow.data import Change, Image, Timeline
@@ -23,8 +23,6 @@ from .results import Ledger
 from .saving import find_whole
 
 T = TypeVar("T")
-Natural = Annotated[int, AtLeast(0)]
-Count = Annotated[int, AtLeast(1)]
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Averaged:
     """The progress of the centre's average: samples consumed, and the share of it that centres have filled."""
 
     position: Natural
-    share: Annotated[float, AtLeast(0), AtMost(1)]
+    share: Annotated[NotNegative, AtMost(1)]
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class Seen:
     dtype: str
     classes: Count
     mean: Literal["mean"] | Annotated[tuple[float, ...], NotEmpty()]
-    std: Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty()]
+    std: Annotated[tuple[Positive, ...], NotEmpty()]
     image: Image | None = None
     class_names: tuple[str, ...] = ()
     others: Annotated[JsonObject, Rest()] = field(default_factory=dict)

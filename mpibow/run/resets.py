@@ -40,7 +40,7 @@ class Resets:
             return []
         self.losses = [result.loss for result in results]
         # A large scale of the loss may be the cause, and is halved: then a learner makes no step instead.
-        rescaled = self.left_out > 0 and session.synchroniser.book.scale_is_large()
+        rescaled = self.left_out > 0 and book.scale_is_large()
         for i, result in enumerate(results):
             if rescaled and not result.finite and not self._engine.alike:
                 session.replicas.stood_still(i)

@@ -82,7 +82,7 @@ def parse(content: bytes, name: Path) -> list[Event]:
 
 def kept(events: Iterable[Event]) -> list[Event]:
     """The events without those that a resumed run repeated: a start at a position removes all behind it."""
-    found: list[Event] = []
+    found = list[Event]()
     for event in events:
         if event["event"] == "start":
             found = [earlier for earlier in found if earlier["position"] <= event["position"]]
@@ -187,7 +187,7 @@ class View:
             return []
         times = [x for x, _ in counted]
         ranks = max(len(counts) for _, counts in counted)
-        alike: dict[tuple[float, ...], list[int]] = {}
+        alike = dict[tuple[float, ...], list[int]]()
         for rank in range(ranks):
             history = tuple(float(counts[rank]) if rank < len(counts) else 0.0 for _, counts in counted)
             alike.setdefault(history, []).append(rank)

@@ -25,7 +25,7 @@ class Signals:
     def __init__(self) -> None:
         self.received = ""
         self._at = 0.0
-        self._before: dict[signal.Signals, object] = {}
+        self._before = dict[signal.Signals, object]()
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers

@@ -112,7 +112,7 @@ def differing(then: JsonObject, now: JsonObject) -> list[str]:
 
 def resumed_with(run: Path) -> list[str]:
     """The settings of OF_NUMBERS that were changed where `run` was resumed, according to its metrics."""
-    found: set[str] = set()
+    found = set[str]()
     for line in read_file(run / "metrics.jsonl").split(b"\n")[:-1]:
         event = json.loads(line)
         found.update(event.get("other", ()) if event["event"] == "start" else ())

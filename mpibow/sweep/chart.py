@@ -25,7 +25,7 @@ def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> "Figur
         raise ConfigError("--plot: the finished cells differ in nothing but the seed: there is nothing to draw")
     found = rows(every, keys)
     panels = measures(found)
-    lines: dict[str, list[SummaryRow]] = {}
+    lines = dict[str, list[SummaryRow]]()
     for row in found:
         name = ", ".join(f"{key} {text_of(v)}" for key, v in zip(keys[1:], row.values[1:], strict=True))
         lines.setdefault(name, []).append(row)

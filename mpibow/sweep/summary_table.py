@@ -111,7 +111,7 @@ def differing(results: Iterable[CellResult]) -> list[str]:
 
 def rows(results: Sequence[CellResult], keys: Sequence[str]) -> list[SummaryRow]:
     """The rows of the table: in rising order where the values are numbers, else in order of appearance."""
-    groups: dict[tuple[str, ...], list[CellResult]] = {}
+    groups = dict[tuple[str, ...], list[CellResult]]()
     for result in results:
         groups.setdefault(tuple(text_of(result.value(key)) for key in keys), []).append(result)
     made = [SummaryRow(tuple(group[0].value(key) for key in keys), tuple(group)) for group in groups.values()]
@@ -136,7 +136,9 @@ def chosen_keys(results: Sequence[CellResult], asked: Sequence[str]) -> list[str
     """The keys of the rows: those `asked` for, or all that differ but the seed. Raises ConfigError."""
     for key in asked:
         if all(result.value(key) is None for result in results):
-            raise ConfigError(f"--table: no run has a setting {key}; the keys that differ: {_list(differing(results))}")
+            raise ConfigError(
+                f"--table: no run has a setting {key}; the keys that differ: {', '.join(differing(results)) or 'none'}"
+            )
     return list(asked) or [key for key in differing(results) if key != "seed"]
 
 
@@ -171,7 +173,7 @@ def best_of(found: Sequence[SummaryRow]) -> SummaryRow | None:
 
 def _about(over: Sequence[str], best: SummaryRow | None) -> str:
     half = f"half of its {LEVEL:.0%} interval (Student's t)"
-    text = f"Mean over {_list(over)} ± {half}, without the runs that diverged" if over else "One run a row"
+    text = f"Mean over {', '.join(over)} ± {half}, without the runs that diverged" if over else "One run a row"
     return f"{text}.{' Bold: the best on validation data.' if best else ''}\n"
 
 
@@ -180,7 +182,3 @@ def _aligned(lines: Sequence[Sequence[str]]) -> str:
     padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
     ruled = [padded[0], ["-" * width for width in widths], *padded[1:]]
     return "".join(f"| {' | '.join(line)} |\n" for line in ruled)
-
-
-def _list(keys: Sequence[str]) -> str:
-    return ", ".join(keys) or "none"

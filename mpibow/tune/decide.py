@@ -52,7 +52,7 @@ def _wider(look: Look) -> Counts | None:
     share, reach = look.fewest(look.tuner.threshold / 2), look.tuner.patience + 1
     longest = slowest(look.curves, share).seconds
     nearly = longest / (1 + look.tuner.drift)  # a rank that is nearly as slow may be the slowest next time
-    changed: dict[int, int] = {}
+    changed = dict[int, int]()
     for rank, (curve, k, limit) in enumerate(zip(look.curves, share, look.limits, strict=True)):
         low, high = min(curve), max(curve)
         furthest = max(k + 1, min(k + reach, look.cores[rank] or k + reach))

@@ -40,7 +40,7 @@ class Look:
     def of(cls, windows: Sequence[Window], limits: Counts, cores: Cores, tuner: Tuner) -> "Look":
         curves = tuple(_curve(windows, rank, limit, tuner) for rank, limit in enumerate(limits))
         tried = tuple(window.counts for window in windows)
-        wholes: dict[Counts, list[Estimate]] = {}
+        wholes = dict[Counts, list[Estimate]]()
         for window in windows:
             if fits(window.counts, limits):
                 wholes.setdefault(window.counts, []).append(window.whole)
@@ -92,7 +92,7 @@ def slowest(curves: Sequence[Curve], counts: Counts) -> Estimate:
 
 def _curve(windows: Sequence[Window], rank: int, limit: int, tuner: Tuner) -> Curve:
     """t_r(k) + rest for the k <= limit that this rank has had."""
-    found: dict[int, list[Estimate]] = {}
+    found = dict[int, list[Estimate]]()
     for window in windows:
         own = window.own[rank]
         whole = Estimate(own.seconds + window.rest, max(own.error, window.whole.error))

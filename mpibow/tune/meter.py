@@ -59,8 +59,8 @@ class Meter:
 
     def __init__(self, span: WindowSpan) -> None:
         self._span, self._skipped, self._check, self._elapsed = span, 0, LEAST, 0.0
-        self._own: list[float] = []
-        self._whole: list[float] = []
+        self._own = list[float]()
+        self._whole = list[float]()
 
     def add(self, own: float, whole: float) -> bool:
         """Enters an iteration's times in seconds; returns whether to collect all ranks' readings now.

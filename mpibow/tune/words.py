@@ -22,7 +22,7 @@ def shortened(lines: Sequence[str], others: str) -> list[str]:
 
 def in_ranks(ranks: Sequence[int]) -> str:
     """Ranks in words: "rank 3", "ranks 0 to 3, 5"."""
-    runs: list[list[int]] = []
+    runs = list[list[int]]()
     for rank in sorted(ranks):
         if runs and rank == runs[-1][-1] + 1:
             runs[-1].append(rank)

@@ -184,7 +184,7 @@ def fuzz(path: Path, data: bytes) -> None:
     tracemalloc.start()
     try:
         file = RecordFile(path)
-        images = [file.image(record) for record in range(file.count)]
+        images = [file.stored(record)[0] for record in range(file.count)]
         assert 64 + sum(image.nbytes for image in images) + 16 * file.count == len(data)
         assert file.labels.shape == (file.count,)
     except RecordError as error:

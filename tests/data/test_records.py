@@ -51,7 +51,7 @@ def jpeg(tmp_path) -> Path:
 
 def read_all(path: Path) -> list[bytes]:
     file = RecordFile(path)
-    return [file.image(record).tobytes() for record in range(file.count)]
+    return [file.stored(record)[0].tobytes() for record in range(file.count)]
 
 
 refusal = partial(refusal_of, read_all)
@@ -82,8 +82,8 @@ def test_reads_golden_bytes(tmp_path):
     path.write_bytes(GOLDEN)
     file = RecordFile(path)
     assert (file.count, file.size, file.form, file.labels.tolist()) == (2, len(GOLDEN), RAW, [7, 0])
-    assert np.array_equal(file.image(0), IMAGES[0])
-    assert np.array_equal(file.image(1), IMAGES[1])
+    assert np.array_equal(file.stored(0)[0], IMAGES[0])
+    assert np.array_equal(file.stored(1)[0], IMAGES[1])
 
 
 def test_reads_encoded_images(jpeg: Path):
@@ -254,5 +254,5 @@ def test_what_is_written_is_read(tmp_path_factory, data: st.DataObject):
     file = RecordFile(path)
     assert (file.form, file.labels.tolist()) == (form, labels)
     for record, image in enumerate(images):
-        found = file.image(record)
+        found = file.stored(record)[0]
         assert found.tobytes() == image if isinstance(image, bytes) else np.array_equal(found, image)

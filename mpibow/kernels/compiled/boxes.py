@@ -96,7 +96,7 @@ def copy_box(
 
 def joined(extents: Sequence[int], *distances: Sequence[int]) -> list[tuple[int, ...]]:
     """Axes (extent, distance ...) without those of one element; neighbours that walk on as one axis are one."""
-    found: list[tuple[int, ...]] = []
+    found = list[tuple[int, ...]]()
     for extent, *steps in zip(extents, *distances, strict=True):
         if extent == 1:
             continue

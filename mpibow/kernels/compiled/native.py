@@ -6,7 +6,7 @@ from functools import partial
 from inspect import Parameter, Signature, signature
 from itertools import count, product
 from operator import index
-from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, Literal, ParamSpec, get_args, get_origin, get_type_hints
 
 import numba
 import numpy as np
@@ -30,8 +30,8 @@ I64 = ir.IntType(64)
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 # The types beside int, float and bool; each holds numba's.
-Argument: TypeAlias = Any  # an array, several, None or a number where a kernel is called; in the kernel, as below
-Arguments: TypeAlias = dict[str, Any]  # by name
+Argument = Any  # an array, several, None or a number where a kernel is called; in the kernel, as below
+Arguments = dict[str, Any]  # by name
 Address = Annotated[Argument, types.voidptr]  # of an array, to calculate with: an int in the kernel
 Single = Annotated[float, types.float32]
 Floats = Annotated[Argument, types.float32[::1]]

@@ -22,7 +22,6 @@ from .native import Native
 OWN = ("exp", "expm1", "log", "log1p", "tanh")  # of numeric.py
 FAST = Dialect(
     number="_float({})",
-    name="{}",
     templates={**NUMBA.templates, **{name: f"_{name}({{}})" for name in OWN}},
 )
 TYPES = {  # of kernels' arrays, by dtype

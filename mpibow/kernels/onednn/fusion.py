@@ -38,7 +38,7 @@ class _Finder:
     def __init__(self, graph: Graph) -> None:
         self._graph, self._shown = graph, set(graph.outputs.values())
         self._made = {name: node for node in graph.nodes for name in node.made}
-        self._users: dict[str, list[Node]] = {}
+        self._users = dict[str, list[Node]]()
         for node in graph.nodes:
             for name in node.inputs:
                 self._users.setdefault(name, []).append(node)

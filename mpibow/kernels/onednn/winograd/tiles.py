@@ -82,7 +82,7 @@ def input_tiles(
 
     for t, (above, before) in enumerate(f.corners):
         if not before:
-            columns: list[Value] = []
+            columns = list[Value]()
         columns += [
             multiply(b, f.into, [input_at(above + r, s) for r in range(f.size)])
             for s in range(len(columns), before + f.size)
@@ -136,7 +136,7 @@ def output_tiles(b: IRBuilder, f: Transforms, m: Value, y: Value, pitch: Value, 
 def back_products(b: IRBuilder, f: Transforms, d: Value, u: Value, m: Value, step: Value, blocks: Value) -> None:
     """m[column] of one row of a group's inputs: the sum over K of d[tile][column] u[column], B applied to the columns,
     and tiles added where they overlap; bytes from block to block of K in d: step."""
-    line: list[Value] = []
+    line = list[Value]()
     for t, columns in enumerate(_sums(b, f, d, u, step, blocks)):
         values = multiply(b, transposed(f.into), columns)
         begin = f.outputs * t

@@ -94,7 +94,7 @@ def multiply(b: IRBuilder, matrix: Matrix, lines: list[Value]) -> list[Value]:
     """The code of matrix @ lines. Rows that differ by signs only, and columns, belong to points +-a: their common
     terms are computed once."""
     matrix, lines = _folded(b, matrix, lines)
-    products: list[Value] = []
+    products = list[Value]()
     while len(products) < len(matrix):
         row = matrix[len(products)]
         terms = [(factor, line) for factor, line in zip(row, lines, strict=True) if factor]
