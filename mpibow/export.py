@@ -122,7 +122,7 @@ def write(exported: Exported, output: Path, kind: str) -> list[Path]:
     about, mean = output.with_name(f"{output.name}.json"), output.with_name(f"{output.name}.mean.npy")
     files = [output, about, *([mean] if exported.mean is not None else [])]
     if there := [file for file in files if file.exists()]:
-        raise ConfigError(f"--output: {there[0]} exists already; choose another name")
+        raise ConfigError(f"{there[0]}: exists already; choose another name")
     entries = dict(exported.about)
     if exported.mean is not None:
         entries["input"] = {**entries["input"], "mean": mean.name}

@@ -28,7 +28,7 @@ from .job import Job, make_job
 from .job.checks import described
 from .job.job import Callback
 from .job.losses import ClassWeight, losses_of, of_outputs, with_class_weight, with_sample_weight
-from .job.measures import metrics_of
+from .job.measures import directions, metrics_of, suggested
 from .job.normalise import input_entries
 from .job.record_kinds import records_files, scaled
 from .job.sources import (
@@ -150,8 +150,13 @@ def fit(
         wanted = replace(arguments, net=source or net)
         heard = (callbacks,) if callable(callbacks) else tuple(callbacks)
         job = replace(wanted.job(config, hands), callbacks=heard)
-        if not job.evaluated and any(isinstance(each, EarlyStopping) for each in heard):
-            raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
+        for each in heard:
+            if isinstance(each, EarlyStopping):
+                if not job.evaluated:
+                    raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
+                names = [name for name in directions(job.measures) if name != "training_loss"]
+                if each.metric not in names:
+                    raise ConfigError(f"metric: of EarlyStopping {suggested(each.metric, names)}")
         job = job if weights is None else replace(job, given=of_program(weights))
         if check and resume is None:
             report = on_rank_0(
@@ -213,9 +218,10 @@ class JobArguments:
 
     def __post_init__(self) -> None:
         """Raises ConfigError where net, losses and metrics are none."""
+        losses = self.loss.values() if isinstance(self.loss, Mapping) else (self.loss,)
         for key, given, remedy in (
             ("net", self.net, "give mpibow.from_torch(net, (example,))"),
-            ("loss", self.loss, "give its name, as 'cross_entropy'"),
+            *(("loss", getattr(each, "func", each), "give its name, as 'cross_entropy'") for each in losses),
         ):
             owners = [kind.__module__ for kind in type(given).__mro__]
             owners.append(getattr(given, "__globals__", {}).get("__name__", ""))  # a function's

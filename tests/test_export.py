@@ -97,7 +97,7 @@ def test_what_cannot_be_written_is_refused(run: mb.Fitted, capsys):
     )
     assert "cannot be written: no such file" in refused(place, "--output", "no/a")
     Path("a.json").write_text("mine")
-    assert refused(place, "--output", "a") == "error: --output: a.json exists already; choose another name\n"
+    assert refused(place, "--output", "a") == "error: a.json: exists already; choose another name\n"
     assert not Path("a").exists()
     with pytest.raises(
         ConfigError,

@@ -179,12 +179,16 @@ class Theirs:
 
     __module__ = "torch.nn.modules.mine"
 
+    def __call__(self) -> None: ...
+
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"net": Theirs()}, "net: is PyTorch's; give mpibow.from_torch(net, (example,))"),
         ({"loss": Theirs()}, "loss: is PyTorch's; give its name, as 'cross_entropy'"),
+        ({"loss": partial(Theirs())}, "loss: is PyTorch's; give its name, as 'cross_entropy'"),
+        ({"loss": {"a": Theirs()}}, "loss: is PyTorch's; give its name, as 'cross_entropy'"),
         ({"normalise": "pixel"}, "data.normalise: is for data with classes, train has features (5,) float32, "
          "target () float32; leave it out"),
         ({"image": {"size": 8}}, "data.image: is for encoded images, train has features (5,) float32, target () "
