@@ -105,8 +105,9 @@ def into_torch(
     for name, (array, what) in arrays.items():
         if name not in places:
             raise ConfigError(f"to_torch: the net has the {what} {name}, {kind} has none of that name")
-        if array.size != places[name].numel():
-            raise ConfigError(f"to_torch: {name} is {array.shape}, {kind} has {tuple(places[name].shape)}")
+        shape = tuple(places[name].shape)
+        if array.shape not in (shape, (*shape[:2], 1, *shape[2:])):  # windows of one axis have two here
+            raise ConfigError(f"to_torch: {name} is {array.shape}, {kind} has {shape}")
     filled = {id(places[name]) for name in arrays}
     if lacking := [name for name, each in parameters.items() if id(each) not in filled and strict]:
         raise ConfigError(
@@ -206,6 +207,9 @@ def _inner(torch: ModuleType, module: Module, caller: str) -> Module:
 
 def _check_parts(torch: ModuleType, module: Module) -> None:
     """Raises ConfigError where a part changes buffers by its own rule in each forward of a training."""
+    for name, weight in module.named_parameters():
+        if weight._backward_hooks or weight._post_accumulate_grad_hooks:
+            raise ConfigError(f"from_torch: {name} has a hook on its gradient, which would not be called; remove it")
     for name, part in module.named_modules():
         hooks = part._forward_pre_hooks.values()
         if part.training and any(type(each).__name__.lstrip("_") == "SpectralNorm" for each in (part, *hooks)):

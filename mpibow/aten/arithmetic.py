@@ -84,7 +84,7 @@ def remainder(site: Site, self: Argument, other: Argument) -> Tensor:
 def power(site: Site, self: Argument, exponent: Argument) -> Tensor:
     by = number(exponent)
     if by is None or isinstance(self, float | int):
-        refuse("the exponent must be a number, and the base a tensor")
+        return ops.exp(ops.log(site.floats(self)) * site.floats(exponent))
     if of_integers(site, self) and by.is_integer():
         need(by >= 1, "the exponent of integers must be at least 1")
         return reduce(lambda x, y: integer(x, "*", y), [whole(site, self)] * int(by))
@@ -221,7 +221,6 @@ OPERATORS: dict[str, Function] = {
     "relu": lambda site, self: clamp(site, self, 0) if of_integers(site, self) else ops.relu(site.floats(self)),
     "remainder": remainder,
     "sign": lambda site, self: ops.sign(ops.cast(site.tensor(self))),
-    "rsub": lambda site, self, other, alpha=1: arithmetic("-", site, other, self, alpha),
     "sub": partial(arithmetic, "-"),
     "to": cast,
     "where": choose,

@@ -140,7 +140,7 @@ class TorchNet:
         """The outputs by name. With `refusals`, errors of calls are added to it, and inputs take the calls' places."""
         first = next(iter(given.values()))
         graph, batch, made = first.graph, first.shape[0], dict[str, Tensor]()
-        values: dict[str, Any] = dict(given)
+        values: dict[str, Any] = {f":{name}": each for name, each in given.items()}
         for name, array in self.program.parameters.items():
             values[name] = ModuleArray(name, array, self._uses[name], True)
         for name, buffer in self.program.buffers.items():

@@ -72,10 +72,12 @@ def place_of(node: Node, around: SourcePlace) -> SourcePlace:
 
 
 def check_buffers(graph: Graph, specs: Mapping[str, InputSpec], around: SourcePlace) -> None:
-    """Raises ConfigError where the module reads a buffer that its forward writes: here buffers stay as they are."""
-    tensors = [node for node in graph.nodes if isinstance(node.meta.get("val"), Tensor)]
-    for buffer in tensors:
-        if buffer.op != "placeholder" or specs[buffer.name].kind.name != "BUFFER":
+    """Raises ConfigError where the module reads a buffer or a weight that its forward writes: here both stay."""
+    parts = [getattr(graph.owning_module, node.target) for node in graph.find_nodes(op="get_attr")]
+    graphs = [graph, *(part.graph for part in parts if hasattr(part, "graph"))]  # with other gradients
+    tensors = [node for each in graphs for node in each.nodes if isinstance(node.meta.get("val"), Tensor)]
+    for buffer in graph.find_nodes(op="placeholder"):
+        if specs[buffer.name].kind.name not in ("BUFFER", "PARAMETER"):
             continue
         alike = [node for node in tensors if one_memory(node.meta["val"], buffer.meta["val"])]
         writers = [user for node in alike for user in node.users if writes(name_of(user.target))]
@@ -83,7 +85,8 @@ def check_buffers(graph: Graph, specs: Mapping[str, InputSpec], around: SourcePl
         if readers and any(user.args[0] in alike for user in writers):
             raise ConfigError(
                 f"from_torch: {name_of(writers[0].target)} in {place_of(writers[0], around)}: writes into the "
-                f"buffer {specs[buffer.name].target}, which forward reads; the buffers of a net are constants"
+                f"{specs[buffer.name].kind.name.lower()} {specs[buffer.name].target}, which forward reads; here "
+                "forward changes nothing"
             )
 
 

@@ -118,7 +118,6 @@ def triangle(lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
 OPERATORS: dict[str, Function] = {
     **of_tensors(
         {
-            "argsort": lambda x, dim=-1, descending=False, stable=False: places(x, dim, largest=descending),
             "gather": gather,
             "kthvalue": kth,
             "median": median,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from mpibow import ops
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph import FLOAT, Array, Buffer, Tensor
+from mpibow.graph import Array, Buffer, Tensor
 
 LISTED = 16  # places that an error names
 
@@ -92,7 +92,7 @@ def named_inputs(
         if tensor.shape[1:] != each.shape:
             shape = ", ".join(map(str, ("n", *each.shape)))
             raise ShapeError(f"{net}: takes {each.name} ({shape}){like}, got {tensor.name} {tensor.shape}")
-        tensors[each.name] = ops.cast(tensor, each.dtype) if FLOAT in (each.dtype, tensor.dtype) else tensor
+        tensors[each.name] = ops.cast(tensor, each.dtype)
     return tensors
 
 

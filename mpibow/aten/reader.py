@@ -44,8 +44,21 @@ from .program import (
 
 # Arguments that do not change the values of a tensor, such as its place in memory; types are read off the result.
 WHEREABOUTS = (
-    *("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad"),
-    *("dtype", "half_to_float", "cudnn_enable", "cudnn_enabled", "sparse", "sparse_grad", "implicit"),
+    "layout",
+    "device",
+    "pin_memory",
+    "memory_format",
+    "non_blocking",
+    "copy",
+    "generator",
+    "requires_grad",
+    "dtype",
+    "half_to_float",
+    "cudnn_enable",
+    "cudnn_enabled",
+    "sparse",
+    "sparse_grad",
+    "implicit",
 )
 WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")  # calls of a graph within the graph
 
@@ -71,7 +84,7 @@ class ExportReader:
         check_buffers(graph, specs, self.place)
         for node in graph.find_nodes(op="placeholder"):
             self._place(node, specs[node.name], state)
-        outputs = self._read(graph)
+        outputs = self._read(graph, ":")  # other names than those of weights
         arrays = {name: array_of(tensor) for name, tensor in self.parameters.items()}
         frozen = tuple(name for name, tensor in self.parameters.items() if not tensor.requires_grad)
         made = self._outputs(outputs)
@@ -97,7 +110,7 @@ class ExportReader:
         if kind == "USER_INPUT":
             value = node.meta["val"]
             self.inputs.append(ModuleInput(node.name, tuple(int(n) for n in value.shape[1:]), dtype_name(value.dtype)))
-            self.values[node] = Ref(node.name)
+            self.values[node] = Ref(f":{node.name}")
         elif kind == "PARAMETER":
             self.parameters[target] = state[target]
             self.values[node] = Ref(target)

@@ -104,8 +104,7 @@ def var(
     count = int(np.prod([x.shape[axis] for axis in axes_of(x, dim)]))
     less = float(unbiased) if correction is None else float(correction)
     spread = reduced(ops.sum, ops.power(x - mean(x, dim, True), 2.0), dim, keepdim)
-    need(count > less, f"a variance of {count} numbers, less {less:g}")
-    return spread / (count - less)
+    return spread / max(count - less, 1e-30)  # of one sample 0: a variance over the batch
 
 
 def root(x: Tensor) -> Tensor:
@@ -115,7 +114,9 @@ def root(x: Tensor) -> Tensor:
 
 
 def norm(x: Tensor, ord: float = 2, dim: Axes | None = None, keepdim: bool = False) -> Tensor:
-    need(ord == 2, "norms must be Euclidean")
+    if ord in (1, np.inf):
+        return reduced(ops.sum if ord == 1 else ops.amax, ops.abs(x), dim, keepdim)
+    need(ord == 2, "norms must be of order 1, 2 or infinity")
     return root(reduced(ops.sum, ops.power(x, 2.0), dim, keepdim))
 
 

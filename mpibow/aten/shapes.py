@@ -105,7 +105,6 @@ OPERATORS: dict[str, Function] = {
     **of_tensors(
         {
             "_unsafe_view": reshape,
-            "chunk": lambda x, chunks, dim=0: ops.split(x, -(-x.shape[dim] // chunks), axis=dim),
             "flip": lambda x, dims: ops.flip(x, *dims),
             "permute": lambda x, dims: ops.permute(x, *dims),
             "repeat": repeat,

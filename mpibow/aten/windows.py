@@ -220,9 +220,15 @@ def resized(
 
 
 MATRICES_ALONE = (
-    *("_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d"),
-    *("_upsample_nearest_exact3d", "upsample_bicubic2d", "upsample_linear1d", "upsample_nearest3d"),
-    *("upsample_trilinear3d",),
+    "_upsample_bicubic2d_aa",
+    "_upsample_bilinear2d_aa",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+    "upsample_bicubic2d",
+    "upsample_linear1d",
+    "upsample_nearest3d",
+    "upsample_trilinear3d",
 )
 OPERATORS: dict[str, Function] = {
     **of_floats(

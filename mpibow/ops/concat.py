@@ -3,9 +3,9 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph import Array, Call, InputNumbers, Moving, Op, Shape, Tensor
+from mpibow.graph import FLOAT, Array, Call, InputNumbers, Moving, Op, Shape, Tensor
 
-from .cast import floats
+from .cast import cast
 from .moves import MoveTable, Pairs, axis_in_memory, filled
 from .reshape import View, axis_of
 
@@ -55,7 +55,9 @@ def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -
 
     If one of them has floats, integers become floats.
     """
-    parts = (x, *others) if len({each.dtype for each in (x, *others)}) == 1 else floats(x, *others)
+    kinds = {each.dtype for each in (x, *others)}
+    kind = kinds.pop() if len(kinds) == 1 else FLOAT if FLOAT in kinds else "int32"
+    parts = [cast(each, kind) for each in (x, *others)]
     return Concat(len(parts), axis_of(x, axis))(*parts, name=name)
 
 
