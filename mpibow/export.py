@@ -105,7 +105,7 @@ def scaling_of(stored: Stored) -> tuple[JsonObject, Array | None]:
     mean, std = settings["mean"], settings["std"]
     if not isinstance(mean, list):
         mean = stored.arrays[mean["array"]].tolist()
-    entry, image = inputs["image"], None
+    entry, image = inputs.get(nodes[0]["inputs"][0]) or inputs["image"], None
     if len(mean) > len(std):
         image, mean = np.array(mean).reshape(entry["shape"]), None
     found = {**entry, "mean": mean, "std": std}

@@ -122,7 +122,7 @@ class Fitted:
         The net stays ready for another call of a few samples, so that changes of `weights` have no effect after the
         first one.
         """
-        predictor, names = self._predictor(batch_size, average), self.class_names
+        predictor, names = self.predictor(batch_size, average), self.class_names
         if (top is not None or probabilities) and not (names and list(predictor.outputs) == ["logits"]):
             raise ConfigError(f"top, probabilities: need a classifier, the net gives {', '.join(predictor.outputs)}")
         if top is not None and not 1 <= top <= len(names):
@@ -146,7 +146,7 @@ class Fitted:
             return softmax(found["logits"][:, : len(names)])
         return found if len(found) > 1 else next(iter(found.values()))
 
-    def _predictor(self, batch_size: int, average: bool) -> Predictor:
+    def predictor(self, batch_size: int, average: bool) -> Predictor:
         """The net with its weights, for batches of this size; it is kept until another one is asked for."""
         if (ready := self._ready.get((batch_size, average))) is None:
             ready = Predictor(self.make, self.config, self.weights_of(average), batch_size)

@@ -52,7 +52,7 @@ def _fault(arguments: argparse.Namespace) -> str | None:
 def _run(arguments: argparse.Namespace) -> None:
     threadpool_limits(1)
     fitted = load(arguments.net)
-    predictor = Predictor(fitted.make, fitted.config, fitted.weights_of(arguments.average), 1)
+    predictor = fitted.predictor(1, arguments.average)
     tokens = _tokens(fitted, arguments.net, arguments.tokenizer)
     prompt = tokens.encode(arguments.prompt)
     if not len(prompt):

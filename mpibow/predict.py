@@ -24,7 +24,7 @@ from .convert.sample_sources import samples
 from .errors import ConfigError, OutputError, RecordError
 from .fitted import load
 from .graph.graph import Array, Shape
-from .job.predictor import Prediction, Predictor
+from .job.predictor import Prediction
 from .run import directory
 from .system.command import main_of, parser_of, positive
 from .system.files import reason, whole_file
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     threadpool_limits(1)
     fitted = load(arguments.net)
-    predictor = Predictor(fitted.make, fitted.config, fitted.weights_of(arguments.average), arguments.batch_size)
+    predictor = fitted.predictor(arguments.batch_size, arguments.average)
     names = fitted.class_names if list(predictor.outputs) == ["logits"] else ()
     output: Path | None = arguments.output
     form = arguments.format or (TEXT if output is None else output.suffix[1:])
@@ -136,7 +136,7 @@ def _of_outputs(form: str, rows: Iterable[Row], outputs: Mapping[str, Shape]) ->
         if form == JSONL:
             yield json.dumps({"sample": sample, **{name: array.tolist() for name, array in values.items()}})
             continue
-        cells = [f"{number:.7g}" for array in values.values() for number in np.ravel(array).tolist()]
+        cells = [f"{number:.9g}" for array in values.values() for number in np.ravel(array).tolist()]
         yield _csv([sample, *cells]) if form == CSV else "  ".join([sample, *cells])
 
 

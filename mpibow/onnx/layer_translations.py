@@ -129,7 +129,8 @@ def batch_norm(
     training_mode: int = 0,
 ) -> Tensor:
     need(not training_mode, "training_mode=1: export the model for inference, it is trained here anyway")
-    need(isinstance(mean, ModuleArray) and isinstance(variance, ModuleArray), "its statistics must be initialisers")
+    own = all(isinstance(each, ModuleArray) and each.uses == 1 for each in (mean, variance))
+    need(own, "its statistics must be initialisers that no other node reads")
     return site.aten(
         "batch_norm",
         input=x, weight=weight, bias=bias, running_mean=mean, running_var=variance,
@@ -147,8 +148,9 @@ def group_norm(
 def last_axes_norm(
     name: str, site: NodeSite, x: Value, *held: Value | None, axis: int = -1, epsilon: float = 1e-5, **_: object
 ) -> Tensor:
-    weights = dict(zip(("weight", "bias"), held, strict=False))
-    return site.aten(name, input=x, normalized_shape=x.shape[axis % len(x.shape) :], eps=epsilon, **weights)
+    weights, shape = dict(zip(("weight", "bias"), held, strict=False)), x.shape[axis % len(x.shape) :]
+    need(all(each is None or each.shape == shape for each in held), "weights of another shape than the last axes")
+    return site.aten(name, input=x, normalized_shape=shape, eps=epsilon, **weights)
 
 
 def local_response_norm(
@@ -186,6 +188,9 @@ def resize(
     rank, scaled = len(x.shape), scales is not None and constant(scales).size > 0
     numbers = constant(scales if scaled else sizes)
     wanted = dict(zip([axis % rank for axis in axes or range(rank)], numbers, strict=True))
+    whole = not scaled or all((x.shape[axis] * n).is_integer() for axis, n in wanted.items())
+    aligned = coordinate_transformation_mode == "align_corners"
+    need(whole or not aligned, "align_corners with scales that give no whole lengths")
     matrices = list[Array]()
     for axis, extent in enumerate(x.shape):
         unchanged = 1 if scaled else (not axis and site.fixed) or extent

@@ -36,7 +36,8 @@ def model_of(
     if not outputs:
         raise ConfigError("to_onnx: this net gives losses alone, which are not written")
     writer = ModelWriter(two, three, weights)
-    nodes = needed([node for node in two.nodes if scaled or not isinstance(node.op, Normalise)], outputs.values())
+    first = None if scaled else next((node for node in two.nodes if isinstance(node.op, Normalise)), None)
+    nodes = needed([node for node in two.nodes if node is not first], outputs.values())
     if lacking := [node for node in nodes if type(node.op) not in WRITERS]:
         raise ConfigError("to_onnx: cannot write " + ", ".join(f"{node.op.kind} ({node.name})" for node in lacking))
     inside = {name for node in nodes for name in node.made}

@@ -176,14 +176,14 @@ def attention(w: NodeWriter) -> str:
     scores = w("Mul", w("MatMul", q, turned), w.op.scale)
     seen: list[Input] = [np.tri(w.fixed(-2)[0], w.shapes[1][-2], dtype=bool)] if w.op.causal else []
     if masks and w.dtypes[3] == FLOAT:
-        scores = w("Max", w("Add", scores, *masks), LOWEST)
+        scores = w("Add", scores, *masks)
     elif masks:
         seen.append(w.cast(masks[0], "bool"))
     for each in seen:
-        scores = w("Where", each, scores, LOWEST)
-    weights = w("Softmax", scores, axis=-1)
+        scores = w("Where", each, scores, -np.inf)
+    weights = w("Softmax", w("Max", scores, LOWEST), axis=-1)
     if masks:  # a row with all columns hidden gives 0
-        weights = w("Where", w("LessOrEqual", scores, LOWEST), 0.0, weights)
+        weights = w("Where", w("Less", scores, LOWEST), 0.0, weights)
     return w("MatMul", weights, v)
 
 

@@ -4,9 +4,10 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto
 
 # Older models are converted by the package. Opsets 24 to 28 have no other meaning of the operators that are read.
-OLDEST, NEWEST = 13, 28
+OLDEST, FUNCTIONS, NEWEST = 13, 18, 28  # from FUNCTIONS on operators have bodies that can be inlined
 RANDOM = ("Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 PAGE = "docs/onnx.md has the list"
 FLOATS = ("bfloat16", "float16", "float32", "float64")
@@ -79,6 +80,8 @@ def net_of(
         trained = floats and array.ndim and not any(fnmatchcase(name, pattern) for pattern in constants)
         wide = array.astype(np.float32) if floats and array.itemsize < 4 else array
         (weights if trained else fixed)[name] = wide
+    if wrong := (shapes or {}).keys() - {each.name for each in graph.input}:
+        raise ConfigError(f"from_onnx: shapes: {source} has no input {min(wrong)}")
     wanted = list(outputs) or [each.name for each in graph.output]
     nodes = needed([*map(reader.node, graph.node)], wanted)
     if missing := [name for name in wanted if not any(name in node.made for node in nodes)]:
@@ -128,8 +131,10 @@ class ModelReader:
 
     def _inferred(self, model: "ModelProto") -> "ModelProto":
         """The model in an opset that is read, without functions that have no counterpart, and with all types."""
-        if _opset(model) < OLDEST:
-            model = self.onnx.version_converter.convert_version(model, OLDEST)
+        for opset, may_fail in ((OLDEST, nullcontext()), (FUNCTIONS, suppress(Exception))):
+            if _opset(model) < opset:
+                with may_fail:
+                    model = self.onnx.version_converter.convert_version(model, opset)
         self._fill(model)
         known = [("", name) for name in (*TRANSLATIONS, "Range") if name != "GroupNormalization" or _opset(model) > 20]
         with suppress(Exception):  # functions that cannot be inlined are named as lacking
@@ -203,4 +208,4 @@ def _opset(model: "ModelProto") -> int:
 def name_of(value: str) -> str:
     """The name of an input or an output in a program, where the model's may have signs that no name has."""
     name = re.sub(r"\W", "_", value)
-    return name if name.isidentifier() else f"x{name}"
+    return name if name.isidentifier() and not iskeyword(name) else f"x{name}"

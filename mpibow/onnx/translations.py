@@ -20,7 +20,9 @@ PADDING = {"edge": "replicate", "wrap": "circular"}  # modes that ATen has under
 
 def unary(operator: str, **names: str) -> Translation:
     """ATen's operator of one tensor; `names` are those of ONNX's attributes there, whose defaults are alike."""
-    return lambda site, x, **settings: site.aten(operator, self=x, **{names[key]: n for key, n in settings.items()})
+    return lambda site, x, **settings: site.aten(
+        operator, self=x, **{names.get(key, key): n for key, n in settings.items()}
+    )
 
 
 def several(operator: str) -> Callable[..., Value]:
@@ -104,7 +106,7 @@ def gather(site: NodeSite, x: Value, index: Value, *, axis: int = 0) -> Tensor:
     at = axis % len(x.shape)
     if isinstance(index, np.ndarray) and not index.shape:
         return site.aten("select", self=x, dim=at, index=int(index))
-    if isinstance(x, ModuleArray) and isinstance(index, Tensor) and index.shape and at == 0:
+    if isinstance(x, ModuleArray) and isinstance(index, Tensor) and at == 0 and len(x.shape) == 2:
         return site.aten("embedding", weight=x, indices=_from_start(site, index, x.shape[0]))
     return site.aten("index", self=x, indices=[None] * at + [index])
 
@@ -144,8 +146,27 @@ def cast(site: NodeSite, x: Value, *, to: int, **_: object) -> Tensor:
 
 # ONNX's operators that are ATen's: of one tensor, by their name in small letters; of two or more; over axes.
 UNARY = (
-    *("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "HardSwish", "IsNaN", "Log", "Mish", "Neg", "Reciprocal", "Relu"),
-    *("Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Tanh"),
+    "Abs",
+    "Ceil",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "HardSwish",
+    "IsNaN",
+    "Log",
+    "Mish",
+    "Neg",
+    "Reciprocal",
+    "Relu",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Softplus",
+    "Sqrt",
+    "Tanh",
 )
 SEVERAL = {
     "Add": "add",
@@ -183,11 +204,9 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "Clip": clip,
     "Concat": lambda site, *x, axis: site.aten("cat", tensors=[*x], dim=axis),
     "Div": divide,
-    "Elu": unary("elu", alpha="alpha"),
     "Expand": expand,
     "Gather": gather,
     "GatherElements": gather_elements,
-    "Gelu": unary("gelu", approximate="approximate"),
     "Identity": lambda site, x: x,
     "LeakyRelu": unary("leaky_relu", alpha="negative_slope"),
     "LogSoftmax": lambda site, x, axis=-1: ops.log_softmax(site.floats(x), axis),
