@@ -62,10 +62,14 @@ def add_parts(parser: argparse.ArgumentParser, kind: str) -> None:
 
 
 def given_parts(source: Path | None, train: str | None, test: str | None) -> dict[str, list[Path]]:
-    """The files to train and to test. Raises RecordError where there are none."""
+    """The files to train and to test. Raises RecordError where there are none, or one is in both."""
     if source is not None:
         return source_files.parts(source)
-    return {part: source_files.files(given) for part, given in (("train", train), ("test", test)) if given is not None}
+    given = (("train", train), ("test", test))
+    found = {part: source_files.files(files) for part, files in given if files is not None}
+    for path in sorted({*map(Path.resolve, found["train"])} & {*map(Path.resolve, found.get("test", ()))}):
+        raise RecordError(f"{path}: is both to train and to test; give other files to --train or --test")
+    return found
 
 
 def parts_fault(options: argparse.Namespace) -> str | None:

@@ -70,13 +70,13 @@ def by_name(sums: str) -> dict[str, str]:
 
 VERSIONS = (
     CifarVersion(
-        set="cifar10",
-        form="binary",
-        folder="cifar-10-batches-bin",
-        archive="cifar-10-binary.tar.gz",
-        size=170_052_171,
-        md5="c32a1d4ab5d03f1284b67883e8d87530",
-        files=by_name("""\
+        "cifar10",
+        "binary",
+        "cifar-10-batches-bin",
+        "cifar-10-binary.tar.gz",
+        170_052_171,
+        "c32a1d4ab5d03f1284b67883e8d87530",
+        by_name("""\
 5dd7e06a14cb22eb9f671a540d1b7c25  data_batch_1.bin
 5ea93a67294ea407fff1d09f752e9692  data_batch_2.bin
 942cd6a4bcdd0dd3c604fbe906cb4421  data_batch_3.bin
@@ -86,13 +86,13 @@ ae636b3ba5c66a11e91e8cb52e771fcb  data_batch_4.bin
 """),
     ),
     CifarVersion(
-        set="cifar10",
-        form="Python",
-        folder="cifar-10-batches-py",
-        archive="cifar-10-python.tar.gz",
-        size=170_498_071,
-        md5="c58f30108f718f92721af3b95e74349a",
-        files=by_name("""\
+        "cifar10",
+        "Python",
+        "cifar-10-batches-py",
+        "cifar-10-python.tar.gz",
+        170_498_071,
+        "c58f30108f718f92721af3b95e74349a",
+        by_name("""\
 c99cafc152244af753f735de768cd75f  data_batch_1
 d4bba439e000b95fd0a9bffe97cbabec  data_batch_2
 54ebc095f3ab1f0389bbae665268c751  data_batch_3
@@ -102,25 +102,25 @@ d4bba439e000b95fd0a9bffe97cbabec  data_batch_2
 """),
     ),
     CifarVersion(
-        set="cifar100",
-        form="binary",
-        folder="cifar-100-binary",
-        archive="cifar-100-binary.tar.gz",
-        size=168_513_733,
-        md5="03b5dce01913d631647c71ecec9e9cb8",
-        files=by_name("""\
+        "cifar100",
+        "binary",
+        "cifar-100-binary",
+        "cifar-100-binary.tar.gz",
+        168_513_733,
+        "03b5dce01913d631647c71ecec9e9cb8",
+        by_name("""\
 6172c7755cfe09b2fe270c85cebc1b15  train.bin
 4499cfba6c016c1be1438163640a0898  test.bin
 """),
     ),
     CifarVersion(
-        set="cifar100",
-        form="Python",
-        folder="cifar-100-python",
-        archive="cifar-100-python.tar.gz",
-        size=169_001_437,
-        md5="eb9058c3a382ffc7106e4002c42a8d85",
-        files=by_name("""\
+        "cifar100",
+        "Python",
+        "cifar-100-python",
+        "cifar-100-python.tar.gz",
+        169_001_437,
+        "eb9058c3a382ffc7106e4002c42a8d85",
+        by_name("""\
 16019d7e3df5f24257cddd939b257f8d  train
 f0ef6b0ae62326f3e7ffdfab6717acfc  test
 """),

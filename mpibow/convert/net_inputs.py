@@ -23,7 +23,7 @@ from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph import FLOAT, Shape
 from mpibow.job.normalise import difference
 from mpibow.job.predictor import Predictor, Sample
-from mpibow.job.record_kinds import for_net, named
+from mpibow.job.record_kinds import classified, for_net, named
 
 from .recode import ToArray, ToEncoded, kind_of
 from .table_files import PARQUET, SourceTable, check_widths, read_table, read_text, rows_of
@@ -108,12 +108,12 @@ def read(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
 
 def _records(path: Path, wanted: NetInputs) -> Iterator[Sample]:
     records = open_records(path)
-    if set(wanted.inputs) == {"image"}:
+    if set(wanted.inputs) == {"image"} and classified(records):
         data: NamedSamples = Labelled(records if records.shape else Decoded(records, wanted.image or Image()))
     else:
         data = for_net(named(records, image=wanted.image), [*wanted.inputs])
-        if fault := difference(data, {"contents": wanted.contents}):
-            raise RecordError(f"{path}: {fault}")
+    if fault := difference(data, {"contents": wanted.contents}):
+        raise RecordError(f"{path}: {fault}")
     if lacking := [name for name in wanted.inputs if name not in data.inputs]:
         raise RecordError(f"{path}: has {', '.join(data.inputs)}, the net takes {lacking[0]}")
     for samples, arrays in lots(data, LOT):
@@ -171,7 +171,8 @@ def of_table(table: SourceTable, wanted: NetInputs, failed: Failed) -> Iterator[
 def _numbers(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
     """Rows of numbers, below a line of names if there is one. A net of several inputs takes columns by name."""
     rows = rows_of(path)
-    heads = None if not rows or any(_number(cell) is not None for cell in rows[0][1]) else rows[0][1]
+    numbers = rows and any(_number(cell) is not None for cell in rows[0][1])
+    heads = None if not rows or (numbers and rows[0][1] != [*wanted.heads]) else rows[0][1]
     if heads is None and rows[1:] and rows[0][1] == [*map(str, range(len(rows[0][1])))] != ["0"]:
         where = f"{path}: line {rows[0][0]}"
         raise RecordError(f"{where}: may be a sample, or pandas' numbers of columns; write names, or 0.0 for 0")

@@ -87,7 +87,7 @@ def columns_of(
     goals, label, fill = list[NumberColumn](), None, dict[str, object]()
     for name, column in columns.items():
         is_target = name in targets
-        named = asked.classes if is_target else name in asked.names
+        named = name in asked.names or (asked.classes and is_target)
         reading = None if named else column.reading(asked.percent)
         if reading is not None:
             values = column.values(reading, train)

@@ -168,7 +168,7 @@ def _parquet(path: Path) -> SourceTable:
             table = parquet.read_table(path)
         if len(set(table.column_names)) < table.num_columns:
             raise RecordError(f"{path}: every column needs a name of its own, got {', '.join(table.column_names)}")
-        columns = {str(name): cells for name, cells in table.to_pydict().items()}
+        columns = table.to_pydict()
     except errors as error:
         raise RecordError(f"{path}: is not a Parquet file that pyarrow reads: {error}") from error
     return SourceTable(path, str(path), columns, range(1, table.num_rows + 1), "row")

@@ -58,13 +58,16 @@ class Notation:
 
     @cached_property
     def _missing(self) -> set[str]:
-        return {"", *(word.strip().casefold() for word in (MISSING if self.missing is None else self.missing))}
+        return {"", *map(self._word, MISSING if self.missing is None else self.missing)}
+
+    def _word(self, cell: object) -> str:
+        number = self.canonical(cell) if self.missing else None  # none of MISSING is one
+        return (number or text_of(cell)).casefold()
 
     def is_missing(self, cell: object) -> bool:
         """Whether a cell has no value."""
-        if isinstance(cell, str):
-            return cell.strip().casefold() in self._missing
-        return cell is None or (isinstance(cell, float) and math.isnan(cell))
+        gone = cell is None or (isinstance(cell, float) and math.isnan(cell))
+        return gone or self._word(cell) in self._missing
 
     def number(self, cell: object, percent: bool = False) -> float | None:
         """A cell as a number, None where it is none; with `percent` text ends in %, and 5 % is 0.05."""

@@ -210,8 +210,8 @@ class ArrayData:
             remedy = f"; loss={{'ignore_index': {least}}} leaves samples out" if least < 0 else ""
             raise RecordError(f"{name}: labels must lie in [0, {self.classes}), got {least} to {most}{remedy}")
         axes = (0, *range(2, images.ndim))
-        self.mean: tuple[float, ...] = tuple(map(float, images.mean(axis=axes, dtype=np.float64)))
-        spread = images.std(axis=axes, dtype=np.float64)
+        self.mean: tuple[float, ...] = tuple(map(float, self.images.mean(axis=axes, dtype=np.float64)))
+        spread = self.images.std(axis=axes, dtype=np.float64)
         self.std: tuple[float, ...] = tuple(map(float, np.where(spread > 0, spread, 1.0)))
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:

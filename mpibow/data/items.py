@@ -152,7 +152,7 @@ def array_of(name: str, value: object, *, label: bool = False) -> Array:
     if name == COUNTER:
         raise RecordError(f"{COUNTER}: is the name of the random numbers' input; give it another")
     if isinstance(value, Photo):
-        if value.mode in ("I", "F"):
+        if value.mode[0] in "IF":
             raise RecordError(f"{name}: has Pillow's mode {value.mode}, more than 8 bits; give it as an array")
         pixels = np.asarray(value.convert("L") if value.mode in ("L", "1") else rgb(value))
         if isinstance(value, ImageFile):  # as it was opened: what a program has changed is its own

@@ -50,8 +50,9 @@ class Tokens:
 
     @cached_property
     def size(self) -> int:
-        """How many tokens there are."""
-        return {CHARS: len(self._numbers), BYTES: 256}.get(self.kind) or int(self._theirs.get_vocab_size())
+        """The largest number of a token, and 1."""
+        own = {CHARS: len(self._numbers), BYTES: 256}.get(self.kind)
+        return own or 1 + max(self._theirs.get_vocab().values(), default=-1)
 
     def encode(self, text: str) -> Array:
         """The tokens (n,) int32. Raises RecordError where a character has no number."""
@@ -97,9 +98,12 @@ class Tokens:
         except ImportError:
             raise RecordError(f"{FILE}: needs the package tokenizers: {install('text')}") from None
         try:
-            return package.Tokenizer.from_str(self.content.decode())
+            found = package.Tokenizer.from_str(self.content.decode())
         except Exception as error:  # any error of the package, plain Exception among them
             raise RecordError(f"{FILE}: is not a tokenizer that the package tokenizers reads: {error}") from error
+        found.no_truncation()
+        found.no_padding()
+        return found
 
 
 def chars_of(text: str) -> Tokens:

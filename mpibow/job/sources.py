@@ -171,13 +171,16 @@ class ArrayItems:
     arrays: Any
 
     def __len__(self) -> int:
-        first = self.arrays
-        while isinstance(first, tuple | Mapping):
-            first = first[0] if isinstance(first, tuple) else next(iter(first.values()))
-        return len(first)
+        return _length(self.arrays)
 
     def __getitem__(self, number: int) -> object:
         return _row(self.arrays, number)
+
+
+def _length(arrays: Any) -> int:
+    """Of the longest, so that a shorter one lacks a row."""
+    parts = tuple(arrays.values()) if isinstance(arrays, Mapping) else arrays
+    return max(map(_length, parts)) if isinstance(parts, tuple) else len(parts)
 
 
 def _row(arrays: Any, number: int) -> object:
