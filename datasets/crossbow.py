@@ -32,9 +32,6 @@ def convert(
     `statistics` is the number of images of each that are decoded.
     """
     arguments.prepare(output, overwrite)
-    twice = {path.resolve() for path in paths["train"]} & {path.resolve() for path in paths.get("test", ())}
-    for path in sorted(twice):
-        raise RecordError(f"{path}: is both to train and to test; give other files to --train or --test")
     with spreader(workers) as each:
         parts = {name: _part(name, files, each, statistics) for name, files in paths.items()}
         about = "ImageNet (Russakovsky et al., 2015), from the record files of Crossbow's release of 2019"

@@ -77,7 +77,7 @@ def _read(path: Path, errors: str) -> str:
 
 def _tokens(given: str, texts: list[str]) -> Tokens:
     if given == CHARS:
-        return chars_of("".join(sorted(set().union(*texts))))
+        return chars_of("".join(set().union(*texts)))
     return bytes_of() if given == BYTES else read_tokens(Path(given))
 
 

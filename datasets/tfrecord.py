@@ -51,13 +51,11 @@ def convert(
     if not partial_sets:
         refuse_missing([path for paths in files.values() for path in paths])
     with spreader(workers) as each:
-        found = {
-            name: look_through(paths, wanted, each, index, f"{name}: look through", {}) for name, paths in files.items()
-        }
-        parts = {name: entries for name, (entries, _, _) in found.items()}
-        kinds = {kind: where for _, kinds, _ in reversed(found.values()) for kind, where in kinds.items()}
+        parts, kinds, names = dict[str, Entries](), dict[str, str](), dict[int, str]()
+        for name, paths in files.items():
+            parts[name], found, names = look_through(paths, wanted, each, index, f"{name}: look through", names)
+            kinds = found | kinds
         make, encoding = _maker(kinds, pixels, encode, decode)
-        names = {label: name for _, _, called in found.values() for label, name in called.items()}
         highest = max(int(entries.labels().max()) for entries in parts.values())
         _check_labels(parts, highest, classes, wanted)
         if test_fraction is not None:

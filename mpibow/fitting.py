@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from glob import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -28,7 +29,7 @@ from .job import Job, make_job
 from .job.checks import described
 from .job.job import Callback
 from .job.losses import ClassWeight, losses_of, of_outputs, with_class_weight, with_sample_weight
-from .job.measures import directions, metrics_of, suggested
+from .job.measures import metrics_of
 from .job.normalise import input_entries
 from .job.record_kinds import records_files, scaled
 from .job.sources import (
@@ -148,15 +149,10 @@ def fit(
     def work() -> Fitted | Interrupted:
         source, config = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None, find()
         wanted = replace(arguments, net=source or net)
-        heard = (callbacks,) if callable(callbacks) else tuple(callbacks)
+        heard = (callbacks,) if callable(callbacks) else tuple(callbacks or ())
         job = replace(wanted.job(config, hands), callbacks=heard)
-        for each in heard:
-            if isinstance(each, EarlyStopping):
-                if not job.evaluated:
-                    raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
-                names = [name for name in directions(job.measures) if name != "training_loss"]
-                if each.metric not in names:
-                    raise ConfigError(f"metric: of EarlyStopping {suggested(each.metric, names)}")
+        if not job.evaluated and any(isinstance(each, EarlyStopping) for each in heard):
+            raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
         job = job if weights is None else replace(job, given=of_program(weights))
         if check and resume is None:
             report = on_rank_0(
@@ -278,7 +274,7 @@ class JobArguments:
             augmentation=augmentation, image=None if hasattr(unweighed(training), "pictures") else image,
             metrics=metrics_of(self.metrics)[1],
         )  # fmt: skip
-        groups = (*(WeightGroup(name, freeze=True) for name in job.build(1).frozen), *config.update.groups)
+        groups = (*(WeightGroup(escape(name), freeze=True) for name in job.build(1).frozen), *config.update.groups)
         config = replace(job.config, update=replace(job.config.update, groups=groups))
         sources = {"train": train, "validation": self.validation, "test": self.test}
         kept: dict[str, object] = {part: source_of(each) for part, each in sources.items() if each is not None}

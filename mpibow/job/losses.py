@@ -93,14 +93,13 @@ def with_sample_weight(data: Samples, given: object) -> Samples:
             f"sample_weight: must be one number for each of {data.name}'s {data.count:,} samples, ({data.count},), got "
             f"{found.shape}"
         )
-    with np.errstate(over="ignore"):
-        weights = found.astype(np.float32)
-    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
     if len(wrong):
         raise ConfigError(f"sample_weight: must be finite and at least 0, got {found[wrong[0]]} for sample {wrong[0]}")
-    if not weights.any():
+    if not found.any():
         raise ConfigError(f"sample_weight: must be above 0 for some sample, got 0 for all {data.count:,}")
-    return Weighed(data, weights)
+    _, exponent = np.frexp(found.max())  # only ratios matter
+    return Weighed(data, np.ldexp(found.astype(np.float64), -exponent).astype(np.float32))
 
 
 def with_class_weight(config: Config, given: ClassWeight, data: Samples, *, outputs: bool) -> Config:

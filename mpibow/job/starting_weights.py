@@ -121,6 +121,9 @@ def take(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, Shap
     """
     settings, where = given.weights, f"{given.key}: {given.source}"
     found = renamed(given, stored, shapes)
+    for pattern in (*_patterns(settings.match), *_patterns(settings.exclude)):
+        if not any(fnmatchcase(name, pattern) for name in (*shapes, *found)):
+            raise ConfigError(f"{given.key}: no weight's name matches '{pattern}'; there are {some([*shapes])}")
     wanted = [name for name in shapes if _asked(settings, name)]
     if not wanted:
         raise ConfigError(

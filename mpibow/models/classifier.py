@@ -1,7 +1,7 @@
 """Builds the training graph of a net: its input is pixels, its output one loss and one hit or miss a sample."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Protocol
 
@@ -87,7 +87,8 @@ def show_loss(loss: Tensor, batch: int, weight: str | None) -> Tensor:
 def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -> Tensor:
     """The loss of classes, or of their one-hot rows where the loss compares numbers."""
     if isinstance(settings, CrossEntropyLoss) and settings.weight is not None:
-        return function_of(settings)(logits, label)
+        more = (1.0,) * (logits.shape[1] - len(settings.weight))  # of classes that the training data do not have
+        return function_of(replace(settings, weight=(*settings.weight, *more)))(logits, label)
     if isinstance(settings, CrossEntropyLoss) and share is None:
         smoothing, ignore = settings.label_smoothing, settings.ignore_index
         return softmax_cross_entropy(logits, label, smoothing=smoothing, ignore=ignore)

@@ -1,24 +1,17 @@
 """Losses by their names in a config file, and their settings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Annotated, Literal
 
+from mpibow import ops
 from mpibow.bounds import AtLeast, Below, NotEmpty, NotNegative, Positive
 from mpibow.errors import ConfigError
 from mpibow.graph import Tensor
-from mpibow.ops import binary_cross_entropy_with_logits, cross_entropy, huber_loss, l1_loss, mse_loss
 
 BALANCED: Literal["balanced"] = "balanced"  # weights of classes by their counts
 LossFunction = Callable[..., Tensor]  # output, target -> losses (n,)
-LOSSES: Mapping[str, LossFunction] = {
-    "cross_entropy": cross_entropy,
-    "mse_loss": mse_loss,
-    "l1_loss": l1_loss,
-    "huber_loss": huber_loss,
-    "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
-}
 IGNORED = -100  # PyTorch's
 
 
@@ -68,7 +61,7 @@ def ignored(loss: Loss) -> int | None:
 
 def function_of(settings: Loss) -> LossFunction:
     """`loss(output, target)` of a net that returns outputs. Raises ConfigError where weights are to be counted."""
-    function = LOSSES[settings.name]
+    function: LossFunction = getattr(ops, settings.name)
     if isinstance(settings, HuberLoss):
         return partial(function, delta=settings.delta)
     if not isinstance(settings, CrossEntropyLoss):

@@ -93,10 +93,10 @@ def _key(groups: Sequence[WeightGroup], name: str) -> tuple[float, int]:
 def check_groups(groups: Sequence[WeightGroup], names: Sequence[str]) -> None:
     """Raises ConfigError for a pattern that no weight's name matches, and where all weights are frozen."""
     for n, group in enumerate(groups):
-        if not any(fnmatchcase(name, group.match) for name in names):
-            there = some(names)
+        free = [name for name in names if group_of(groups[:n], name) is None]  # the first match wins
+        if not any(fnmatchcase(name, group.match) for name in free):
             raise ConfigError(
-                f"update.groups[{n}].match: must match a weight's name, got {group.match!r}; there are {there}"
+                f"update.groups[{n}].match: must match a weight's name, got {group.match!r}; there are {some(free)}"
             )
     if len(frozen_of(groups, names)) == len(names):
         raise ConfigError("update.groups: freeze all weights; leave some to be trained")

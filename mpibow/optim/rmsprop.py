@@ -49,10 +49,8 @@ def with_momentum(
     eps: float,
     momentum: float,
 ) -> Arrays:
-    g = decayed(g, w, decay)
-    square_avg = averaged_square(square_avg, g, alpha, rest)
-    momentum_buffer = momentum * momentum_buffer + g / (sqrt(square_avg) + eps)
-    momentum_buffer = flushed(momentum_buffer)
+    step, square_avg = plain(w, g, square_avg, rate=1, decay=decay, alpha=alpha, rest=rest, eps=eps)
+    momentum_buffer = flushed(momentum * momentum_buffer - step)
     return -rate * momentum_buffer, square_avg, momentum_buffer
 
 
@@ -70,12 +68,10 @@ def centred_with_momentum(
     eps: float,
     momentum: float,
 ) -> Arrays:
-    g = decayed(g, w, decay)
-    square_avg = averaged_square(square_avg, g, alpha, rest)
-    grad_avg = averaged(grad_avg, g, alpha, rest)
-    spread = sqrt(maximum(square_avg - grad_avg * grad_avg, 0))
-    momentum_buffer = momentum * momentum_buffer + g / (spread + eps)
-    momentum_buffer = flushed(momentum_buffer)
+    step, square_avg, grad_avg = centred(
+        w, g, square_avg, grad_avg, rate=1, decay=decay, alpha=alpha, rest=rest, eps=eps
+    )
+    momentum_buffer = flushed(momentum * momentum_buffer - step)
     return -rate * momentum_buffer, square_avg, grad_avg, momentum_buffer
 
 

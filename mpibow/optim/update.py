@@ -121,7 +121,7 @@ def kept(beta: float, half_life: HalfLife, samples: int) -> float:
 
     0.5 ** (samples / half_life) holds when batches grow (Marek et al., 2025, arXiv:2507.07101, section 3).
     """
-    return beta if half_life is None else 0.5 ** (samples / half_life)
+    return beta if half_life is None else 0.5 ** min(samples / half_life, 1000.0)  # above 0
 
 
 def both_kept(betas: Betas, half_lives: HalfLives, samples: int) -> Betas:

@@ -28,13 +28,14 @@ ROWS, WIDTH = 24, 40  # of the table
 
 @dataclass(frozen=True)
 class Rising(Smooth):
-    """From 1 to `factor` within `epochs`, exponentially."""
+    """From `first` to `factor` times this within `epochs`, exponentially."""
 
     factor: float
     epochs: float
+    first: float = 1.0
 
     def rate(self, epoch: float) -> float:
-        return float(self.factor ** (epoch / self.epochs))
+        return float(self.first * self.factor ** (epoch / self.epochs))
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,7 +114,8 @@ def range_test(
         raise ConfigError(f"iterations: must be at least {2 * SKIPPED}, got {iterations}")
     config = job.config
     span = (iterations - 1) * config.batch_size / job.train.count
-    update = replace(config.update, lr=lowest, schedule=Rising(highest / lowest, span), warmup=Warmup())  # type: ignore[arg-type]
+    rising = Rising(highest / lowest, span, lowest / config.update.lr)  # a fallback's and a group's rates rise as well
+    update = replace(config.update, schedule=rising, warmup=Warmup())  # type: ignore[arg-type]
     found = tried(job, run, iterations=iterations, update=update, callbacks=[_until_diverged()])
     losses = [math.nan if loss is None else loss for loss in found.losses]
     if found.last is None and (not losses or math.isfinite(losses[-1])):  # the iteration that failed has no entry
@@ -215,12 +217,9 @@ def find_rate(job: Job, run: Run, comm: Communicator, ends: str, iterations: int
 
 
 def rates_of(ends: str) -> tuple[float, float]:
-    """FROM and TO of `--find-lr-rates`. Raises ConfigError."""
-    first, colon, last = ends.partition(":")
+    """FROM and TO of `--find-lr-rates`. Raises ConfigError where they are no numbers."""
+    first, _, last = ends.partition(":")
     try:
-        lowest, highest = float(first), float(last)
+        return float(first), float(last)
     except ValueError:
-        lowest = highest = 0.0
-    if not colon or not 0 < lowest < highest < float("inf"):
-        raise ConfigError(f"--find-lr-rates: must be two numbers above 0 that rise, as 1e-6:10, got '{ends}'")
-    return lowest, highest
+        raise ConfigError(f"--find-lr-rates: must be two numbers, as 1e-6:10, got '{ends}'") from None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
+from mpibow.config import build
 from mpibow.config.course import Stop, Watched
 from mpibow.errors import CallbackError, ConfigError, MpibowError
 from mpibow.job.job import Callback
@@ -111,7 +112,8 @@ class EarlyStopping:
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        self._stop = Stop(metric=self.metric, patience=self.patience, min_delta=self.min_delta)
+        settings = {"metric": self.metric, "patience": self.patience, "min_delta": self.min_delta}
+        self._stop = build(Stop, settings, path="EarlyStopping")
         self._begin()
 
     def _begin(self) -> None:

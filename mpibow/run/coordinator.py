@@ -6,7 +6,6 @@ under way and for the slowest rank, once or twice in a window of the tuner, coun
 requests lead every rank to the same decision; learners that differ are an error (changing.py).
 """
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,12 +48,10 @@ class Coordinator:
 
     def __init__(self, timeline: Timeline, prefetch: int, *, recorded: bool = False) -> None:
         self._timeline, self._prefetch, self._recorded = timeline, prefetch, recorded
-        self._lock = threading.Lock()
 
     def timeline(self) -> Timeline:
-        """The timeline as announced so far; called on the pipeline's thread as well."""
-        with self._lock:
-            return self._timeline
+        """The timeline as announced so far, as a whole; called on the pipeline's thread as well."""
+        return self._timeline
 
     def kept(self, iteration: int) -> Timeline:
         """The part of the timeline that a checkpoint before `iteration` needs; recorded changes are read again."""
@@ -77,6 +74,5 @@ class Coordinator:
         Every rank must call it at the same iteration with the same counts.
         """
         begin = max(iteration + self._prefetch + 1, self.timeline().changes[-1].iteration + 1)
-        with self._lock:
-            self._timeline = self._timeline.since(iteration - 1).announce(begin, counts, execution)
+        self._timeline = self._timeline.since(iteration - 1).announce(begin, counts, execution)
         return begin

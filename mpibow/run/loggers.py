@@ -1,7 +1,7 @@
 """Loggers send a run's numbers to the programs in `log.to`, beside metrics.jsonl."""
 
+import hashlib
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,9 +12,8 @@ from mpibow.errors import ConfigError, install
 from mpibow.system import JsonObject
 
 TRAINING = ("loss", "accuracy", "rate", "gain", "distance", "images_per_second", "data_wait", "sync_wait")
-ENTRIES = {"event", "time", "name", "iteration", "position", "epoch"}  # of every event of a callback
+ENTRIES = {"event", "learners", "time", "name", "iteration", "position", "epoch"}  # of every event of a callback
 FLUSH = 10  # seconds
-LONGEST = 64  # characters of a run's id
 
 
 class Logger(Protocol):
@@ -81,12 +80,11 @@ class Wandb:
     def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
         import wandb
 
-        name = folder.resolve().name
         config = {key: value for key, value in settings.items() if key != "text"}
         self._run = wandb.init(
             dir=str(folder),
-            name=name,
-            id=re.sub(r"[^A-Za-z0-9_-]", "-", name)[-LONGEST:],
+            name=folder.resolve().name,
+            id=hashlib.sha256(bytes(folder.resolve())).hexdigest(),
             config=config,
             resume="allow",
             settings=wandb.Settings(silent=True, console="off"),

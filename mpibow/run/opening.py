@@ -269,10 +269,10 @@ def open_pipeline(parts: Parts, stack: ExitStack, note: Callable[[str], None]) -
 
 def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compares: bool) -> Tuning:
     """The tuner, within the `room` of each rank; `compares`: a GPU's executions take turns, once in a run."""
-    config, kept, history = job.config, start.kept, None
+    config, kept, history, batch = job.config, start.kept, None, job.config.batch_size
     if config.learners == "auto":
-        history = (kept and kept.history) or History.begin(comm.size, config.batch_size)
-        limits = caps(config.averaging, comm.size, job.train.count // config.batch_size)
+        history = (kept and kept.batch_size == batch and kept.history) or History.begin(comm.size, batch)
+        limits = caps(config.averaging, comm.size, job.train.count // batch)
         cores = None if job.device.enqueues else core_share(comm.local_size)
         rooms, shares = zip(*comm.share((room, cores)), strict=True)
         history = replace(history, room=rooms, caps=tuple(limits), cores=shares)
@@ -283,14 +283,19 @@ def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compa
 def _take_up(start: Start, state: State, config: Config) -> None:
     """Restores replicas and averaging from the checkpoint, if it is continued bit for bit."""
     header, path = start.kept, start.source.checkpoint
-    for i in range(state.replicas.count):
-        state.replicas.freeze(i, start.centre[state.replicas.size :])
+    replicas, put = state.replicas, state.flat.put
     if header is None:
-        state.flat.put(state.replicas.statistics, start.statistics)
-        return
-    assert path is not None
-    states = kept_states(header.config, config, state.plan.layout)
-    state.restore(path, header.rule, start.centre, states)
+        put(replicas.statistics, start.statistics)
+    else:
+        assert path is not None
+        states = kept_states(header.config, config, state.plan.layout)
+        state.restore(path, header.rule, start.centre, states)
+        for span in state.plan.statistics.spans:  # those that are frozen from here on are the centre's, too
+            if not span.weight.trained:
+                part = slice(span.offset, span.offset + span.size)
+                put(replicas.statistics[:, part], start.statistics[part])
+    for i in range(replicas.count):
+        replicas.freeze(i, start.centre[replicas.size :])
 
 
 def _ledger_of(start: Start, job: Job) -> Ledger:
@@ -304,9 +309,8 @@ def _ledger_of(start: Start, job: Job) -> Ledger:
 
 def chooser_of(job: Job) -> str:
     """The data that choose, as a checkpoint names them: where they have changed, there is no best so far."""
-    if job.chooser == "validation" and job.config.data is not None:
-        return f"validation {job.config.data.validation}"
-    return job.chooser or "test"
+    chooser = job.chooser or "test"
+    return chooser if job.config.data is None else f"{chooser} {getattr(job.config.data, chooser)}"
 
 
 def choose_loading(job: Job, comm: Communicator) -> Loading:

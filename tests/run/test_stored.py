@@ -199,8 +199,7 @@ def test_what_does_not_fit_is_refused_with_what_to_type():
         strict=False,
     )
     fails(
-        "weights: match and exclude leave none of the net's weights to load; there are a.weight, a.bias, b.mean, "
-        "head.weight",
+        "weights: no weight's name matches 'body*'; there are a.weight, a.bias, b.mean, head.weight",
         whole,
         match=["body*"],
     )
