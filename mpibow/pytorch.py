@@ -81,12 +81,7 @@ def from_torch(
 
 
 def into_torch(
-    module: Module,
-    weights: ArraysByName,
-    *,
-    scope: str = "",
-    strict: bool = True,
-    buffers: ArraysByName | None = None,
+    module: Module, weights: ArraysByName, *, scope: str = "", strict: bool = True, buffers: ArraysByName | None = None
 ) -> Module:
     """`module` itself with these weights, statistics and buffers, which have its names for them behind `scope`.
 

@@ -13,20 +13,7 @@ from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.integers import integer
 
 from .program import BatchExtent
-from .site import (
-    WHOLE,
-    Argument,
-    Function,
-    Operand,
-    Result,
-    Site,
-    Value,
-    dtype_of,
-    need,
-    number,
-    of_floats,
-    refuse,
-)
+from .site import WHOLE, Argument, Function, Operand, Result, Site, Value, dtype_of, need, number, of_floats, refuse
 
 SIGNS: dict[str, Callable[[Operand, Operand], Any]] = {"+": add, "-": sub, "*": mul}
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}  # of exchanged sides

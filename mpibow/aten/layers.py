@@ -20,11 +20,7 @@ Weight = Value | None  # None for one that is left out
 
 
 def held(
-    site: Site,
-    op: Op,
-    x: Sequence[Tensor],
-    weights: Mapping[str, Weight],
-    running: Mapping[str, Value] | None = None,
+    site: Site, op: Op, x: Sequence[Tensor], weights: Mapping[str, Weight], running: Mapping[str, Value] | None = None
 ) -> list[Tensor]:
     """The outputs of a layer that owns its weights, or takes them as inputs: computed ones, and shared ones."""
     given = {key: each for key, each in weights.items() if each is not None}
@@ -119,12 +115,7 @@ def scaled(site: Site, y: Tensor, shape: Shape, weight: Weight, bias: Weight) ->
 
 
 def normed(
-    site: Site,
-    op: ops.GroupNorm | ops.LayerNorm | ops.RmsNorm,
-    x: Tensor,
-    shape: Shape,
-    weight: Weight,
-    bias: Weight,
+    site: Site, op: ops.GroupNorm | ops.LayerNorm | ops.RmsNorm, x: Tensor, shape: Shape, weight: Weight, bias: Weight
 ) -> Tensor:
     """A norm that owns a weight and a bias of `shape`; else its rows by its formula, scaled."""
     complete = weight is not None and (bias is not None or not op.centred)
@@ -156,12 +147,7 @@ def rms_norm(
 
 
 def group_norm(
-    site: Site,
-    input: Value,
-    num_groups: int,
-    weight: Weight = None,
-    bias: Weight = None,
-    eps: float = 1e-5,
+    site: Site, input: Value, num_groups: int, weight: Weight = None, bias: Weight = None, eps: float = 1e-5
 ) -> Tensor:
     x = site.floats(input)
     return normed(site, ops.GroupNorm(num_groups, eps), x, channels(x), weight, bias)

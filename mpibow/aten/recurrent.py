@@ -67,9 +67,4 @@ def gru_cell(site: Site, input: Value, hx: Value, **weights: Value) -> Tensor:
     return new + update * (h - new)
 
 
-OPERATORS: dict[str, Function] = {
-    "gru": recurrent,
-    "gru_cell": gru_cell,
-    "lstm": recurrent,
-    "lstm_cell": lstm_cell,
-}
+OPERATORS: dict[str, Function] = {"gru": recurrent, "gru_cell": gru_cell, "lstm": recurrent, "lstm_cell": lstm_cell}

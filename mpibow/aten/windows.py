@@ -101,10 +101,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    need(
-        divisor_override is None or not ceil_mode,
-        "divisor_override where windows hang over the end (ceil_mode)",
-    )
+    need(divisor_override is None or not ceil_mode, "divisor_override where windows hang over the end (ceil_mode)")
     kernel, step = both(kernel_size, axes), stride or kernel_size
     pool = partial(
         ops.avg_pool2d, kernel=kernel, stride=both(step, axes), padding=both(padding, axes, 0), ceil=ceil_mode

@@ -114,13 +114,7 @@ class Stop:
         return (self.above is not None and level >= self.above) or (self.below is not None and level <= self.below)
 
     def reached(
-        self,
-        iteration: int,
-        position: int,
-        count: int,
-        *,
-        accurate: bool,
-        watched: Watched = Watched(),
+        self, iteration: int, position: int, count: int, *, accurate: bool, watched: Watched = Watched()
     ) -> str:
         """The first limit that is reached at `position`, in samples of which an epoch has `count`; '' if none is."""
         if self.epochs is not None and position >= self.epochs * count:

@@ -46,8 +46,7 @@ class Weights:
     file: Annotated[Text, "a run directory, a checkpoint or a safetensors file"]
     match: Annotated[Text | tuple[Text, ...], "pattern or list of patterns of the names to load, as conv*"] = "*"
     exclude: Annotated[
-        Text | tuple[Text, ...],
-        "pattern or list of patterns of the names to leave out, which start anew, as dense1.*",
+        Text | tuple[Text, ...], "pattern or list of patterns of the names to leave out, which start anew, as dense1.*"
     ] = ()
     strict: Annotated[bool, "refuse a file that lacks weights of the net, or that has others"] = True
     names: Annotated[Literal["auto", "mpibow", "torchvision"], "naming scheme of the file; auto detects it"] = "auto"
@@ -246,11 +245,7 @@ def load(path: Path | str | None, overrides: Sequence[str] = ()) -> Config:
 
 
 def load_mapping(
-    mapping: Mapping[str, object],
-    overrides: Sequence[str] = (),
-    *,
-    model_given: bool = False,
-    data_given: bool = False,
+    mapping: Mapping[str, object], overrides: Sequence[str] = (), *, model_given: bool = False, data_given: bool = False
 ) -> Config:
     """The config of nested settings with `key.path=value` overrides laid over them.
 

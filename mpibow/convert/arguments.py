@@ -48,11 +48,7 @@ def add_source(parser: argparse.ArgumentParser, what: str, *, default: str | Non
 
 def add_parts(parser: argparse.ArgumentParser, kind: str) -> None:
     """--source, or --train and --test, for files of any names; see `given_parts`."""
-    add_source(
-        parser,
-        f"folder of {kind} or of folders of them; their names say train, and test or val",
-        needed=False,
-    )
+    add_source(parser, f"folder of {kind} or of folders of them; their names say train, and test or val", needed=False)
     parser.add_argument(
         "--train",
         metavar="FILES",

@@ -121,12 +121,7 @@ def open_named(items: Items, hands: Hands, *, training: bool) -> NamedItems:
 
 
 def open_labelled(
-    items: Items,
-    hands: Hands,
-    classes_of: Callable[[Shape, str], int],
-    *,
-    training: bool,
-    ignore: int | None,
+    items: Items, hands: Hands, classes_of: Callable[[Shape, str], int], *, training: bool, ignore: int | None
 ) -> LabelledItems:
     """`classes_of` gives the number of classes for images of a shape and dtype. Raises RecordError as `open_named`."""
     found = items.sample(0, 0 if training else None)

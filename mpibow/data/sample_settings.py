@@ -17,8 +17,7 @@ class Image:
 
     size: Annotated[Count, "height and width of a sample"] = 224
     resize: Annotated[
-        Count | None,
-        "evaluation scales the shorter side to this before it takes the centre crop; null is 8/7 of size",
+        Count | None, "evaluation scales the shorter side to this before it takes the centre crop; null is 8/7 of size"
     ] = None
 
     def __post_init__(self) -> None:

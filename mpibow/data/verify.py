@@ -32,11 +32,7 @@ Each = Callable[[Callable[[Task], Result], Iterable[Task]], Iterator[Result]]  #
 
 
 def damages(
-    path: Path,
-    checked: Callable[[int], object] = lambda records: None,
-    *,
-    each: Each = map,
-    decoded: bool = False,
+    path: Path, checked: Callable[[int], object] = lambda records: None, *, each: Each = map, decoded: bool = False
 ) -> Iterator[str]:
     """One message a damage, none where all is right; `checked` is called with the number of records just checked.
 

@@ -173,9 +173,7 @@ def form_of(kind: Any) -> type[Any]:
     """The record without the functions that say how weights start, for `build` to check settings by."""
     hints = hints_of(kind)
     return make_dataclass(
-        kind.__name__,
-        [(f.name, hints[f.name]) for f in fields(kind) if hints[f.name] != Initialiser],
-        frozen=True,
+        kind.__name__, [(f.name, hints[f.name]) for f in fields(kind) if hints[f.name] != Initialiser], frozen=True
     )
 
 

@@ -46,15 +46,7 @@ from .checks import (
 from .job import Job
 from .losses import balanced
 from .measures import ProgramMetric, measures_of
-from .net_file import (
-    function_name,
-    gives_losses,
-    is_net_file,
-    kept_files,
-    losses_of_file,
-    net_of_file,
-    with_checksum,
-)
+from .net_file import function_name, gives_losses, is_net_file, kept_files, losses_of_file, net_of_file, with_checksum
 from .normalise import Scaling, scaling_of
 from .record_kinds import named, open_data, records_files
 from .starting_weights import of_config

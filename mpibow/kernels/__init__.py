@@ -44,11 +44,7 @@ class KernelSet(Kernels):
 
 
 NUMPY = KernelSet(
-    name="numpy",
-    operators=reference.OPERATORS,
-    flat=flat,
-    precisions=("float32", "float64"),
-    about="NumPy",
+    name="numpy", operators=reference.OPERATORS, flat=flat, precisions=("float32", "float64"), about="NumPy"
 )
 
 

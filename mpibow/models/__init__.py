@@ -34,5 +34,5 @@ MODELS: Mapping[str, Callable[..., Tensor]] = {  # image, classes and its own op
     "vgg_a": vgg_a,
 }
 OBJECTIVES: Mapping[str, Callable[..., Tensor]] = {  # ratings' inputs by name and its own options -> losses
-    "matrix_factorisation": matrix_factorisation,
+    "matrix_factorisation": matrix_factorisation
 }

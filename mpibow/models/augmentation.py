@@ -38,10 +38,7 @@ class Augmentation:
         "height and width of the random crop; evaluation takes the centre crop; null is the size of the image",
     ] = None
     flip: Annotated[bool, "flip left to right with probability 1/2"] = False
-    cutout: Annotated[
-        Count | None,
-        "side of a random square of the normalised image that is set to 0, the mean",
-    ] = None
+    cutout: Annotated[Count | None, "side of a random square of the normalised image that is set to 0, the mean"] = None
     jitter: ColourJitter | None = field(default_factory=ColourJitter)
     mixup: Annotated[
         Annotated[Positive, AtMost(100)] | None,

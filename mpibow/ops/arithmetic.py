@@ -17,18 +17,7 @@ from .cast import cast, floats
 from .combine import Add, Multiply, one_shape
 from .pointwise import Element, Pointwise
 
-__all__ = [
-    "Affine",
-    "Divide",
-    "DivideBy",
-    "Expand",
-    "Power",
-    "Remainder",
-    "affine",
-    "divide",
-    "expand",
-    "power",
-]
+__all__ = ["Affine", "Divide", "DivideBy", "Expand", "Power", "Remainder", "affine", "divide", "expand", "power"]
 
 Operand = Tensor | float | int
 
@@ -274,6 +263,4 @@ def expand_backward(dy: Array, dx: Array) -> Run:
     return lambda: np.sum(dy, axis=axes, keepdims=True, out=whole)
 
 
-KERNELS = {
-    Expand: Kernel(expand_forward, expand_backward),
-}
+KERNELS = {Expand: Kernel(expand_forward, expand_backward)}

@@ -150,6 +150,4 @@ def backward(
     return run
 
 
-KERNELS = {
-    Attention: Kernel(forward, backward, buffers),
-}
+KERNELS = {Attention: Kernel(forward, backward, buffers)}

@@ -285,6 +285,4 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS = {
-    BatchNorm: Kernel(forward, backward, buffers),
-}
+KERNELS = {BatchNorm: Kernel(forward, backward, buffers)}

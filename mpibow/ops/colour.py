@@ -131,6 +131,4 @@ def forward(
     return run
 
 
-KERNELS = {
-    Jitter: Kernel(forward, None, buffers),
-}
+KERNELS = {Jitter: Kernel(forward, None, buffers)}

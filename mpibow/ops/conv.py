@@ -240,6 +240,4 @@ def backward(
     return run
 
 
-KERNELS = {
-    Conv2d: Kernel(forward, backward, buffers, inputs_alone=True),
-}
+KERNELS = {Conv2d: Kernel(forward, backward, buffers, inputs_alone=True)}

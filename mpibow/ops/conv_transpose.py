@@ -110,14 +110,7 @@ def _by_group(op: ConvTranspose2d, weight: Array) -> Array:
 
 @binds
 def forward(
-    op: ConvTranspose2d,
-    x: Array,
-    y: Array,
-    xt: Array,
-    columns: Array,
-    whole: Array,
-    weight: Array,
-    bias: Array | bool,
+    op: ConvTranspose2d, x: Array, y: Array, xt: Array, columns: Array, whole: Array, weight: Array, bias: Array | bool
 ) -> Run:
     """`bias` is the array, or False."""
     n, c, h, w = x.shape
@@ -175,6 +168,4 @@ def backward(
     return run
 
 
-KERNELS = {
-    ConvTranspose2d: Kernel(forward, backward, buffers),
-}
+KERNELS = {ConvTranspose2d: Kernel(forward, backward, buffers)}

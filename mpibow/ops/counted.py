@@ -160,10 +160,6 @@ def count_forward(call: Call) -> Run:
 
 
 KERNELS = {
-    CountedMean: Kernel(
-        mean_forward,
-        mean_backward,
-        mean_buffers,
-    ),
+    CountedMean: Kernel(mean_forward, mean_backward, mean_buffers),
     LabelCount: Kernel(count_forward, None, count_buffers),
 }

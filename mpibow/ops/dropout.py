@@ -75,6 +75,4 @@ def backward(dy: Array, dx: Array, mask: Array) -> None:
     np.multiply(dy, mask, out=dx)
 
 
-KERNELS = {
-    Dropout: Kernel(forward, backward, buffers),
-}
+KERNELS = {Dropout: Kernel(forward, backward, buffers)}

@@ -191,7 +191,4 @@ def erf_backward(x: Array, dy: Array, dx: Array) -> None:
     dx *= dy
 
 
-KERNELS = {
-    Erf: Kernel(erf_forward, erf_backward, erf_buffers),
-    Gelu: Kernel(forward, backward, buffers),
-}
+KERNELS = {Erf: Kernel(erf_forward, erf_backward, erf_buffers), Gelu: Kernel(forward, backward, buffers)}

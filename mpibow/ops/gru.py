@@ -4,15 +4,7 @@ import numpy as np
 
 from mpibow.graph import FLOAT, Array, Buffers, Call, Initialiser, Kernel, Run, Shapes, Tensor, binds
 
-from .recurrent import (
-    Recurrent,
-    by_gate,
-    outputs_before,
-    recurrent,
-    sigmoid,
-    through_inputs,
-    through_products,
-)
+from .recurrent import Recurrent, by_gate, outputs_before, recurrent, sigmoid, through_inputs, through_products
 
 __all__ = ["Gru", "gru"]
 
@@ -159,6 +151,4 @@ def backward(
     return run
 
 
-KERNELS = {
-    Gru: Kernel(forward, backward, buffers),
-}
+KERNELS = {Gru: Kernel(forward, backward, buffers)}

@@ -97,7 +97,4 @@ def reduction_forward(x: Array, y: Array, sign: str, axis: int, running: bool) -
         FUNCTIONS[sign].reduce(x, axis=axis, keepdims=True, out=y)
 
 
-KERNELS = {
-    IntegerOperation: Kernel(forward),
-    IntegerReduction: Kernel(reduction_forward),
-}
+KERNELS = {IntegerOperation: Kernel(forward), IntegerReduction: Kernel(reduction_forward)}

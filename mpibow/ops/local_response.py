@@ -108,6 +108,4 @@ def backward(
     return run
 
 
-KERNELS = {
-    LocalResponseNorm: Kernel(forward, backward, buffers),
-}
+KERNELS = {LocalResponseNorm: Kernel(forward, backward, buffers)}

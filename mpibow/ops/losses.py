@@ -209,5 +209,5 @@ KERNELS = {
         buffers=lambda op, shapes: Buffers(
             forward={"is_class": (shapes.y, "bool"), "counted": ((shapes.y[0], 1), "bool")}
         ),
-    ),
+    )
 }

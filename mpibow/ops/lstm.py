@@ -4,15 +4,7 @@ import numpy as np
 
 from mpibow.graph import FLOAT, Array, Buffers, Call, Initialiser, Kernel, Run, Shapes, Tensor, binds
 
-from .recurrent import (
-    Recurrent,
-    by_gate,
-    outputs_before,
-    recurrent,
-    sigmoid,
-    through_inputs,
-    through_products,
-)
+from .recurrent import Recurrent, by_gate, outputs_before, recurrent, sigmoid, through_inputs, through_products
 
 __all__ = ["Lstm", "lstm"]
 
@@ -168,6 +160,4 @@ def backward(
     return run
 
 
-KERNELS = {
-    Lstm: Kernel(forward, backward, buffers),
-}
+KERNELS = {Lstm: Kernel(forward, backward, buffers)}

@@ -119,12 +119,7 @@ def dense_forward(x: Array, y: Array, weight: Array, bias: Array | bool) -> None
 
 @runs
 def dense_backward(
-    x: Array,
-    dy: Array,
-    dx: Array | None,
-    weight: Array,
-    dweight: Array | None = None,
-    dbias: Array | None = None,
+    x: Array, dy: Array, dx: Array | None, weight: Array, dweight: Array | None = None, dbias: Array | None = None
 ) -> None:
     dy = _rows(dy)
     if dweight is not None:

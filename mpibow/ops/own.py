@@ -61,11 +61,7 @@ class OwnOperator:
 
 
 def operator(
-    name: str,
-    forward: OfArrays,
-    backward: OfArrays | None = None,
-    *,
-    shape: OfArrays = lambda *shapes: shapes[0],
+    name: str, forward: OfArrays, backward: OfArrays | None = None, *, shape: OfArrays = lambda *shapes: shapes[0]
 ) -> OwnOperator:
     """Makes a function from tensors to a tensor, which NumPy computes by `forward`, for nets on CPUs.
 
@@ -101,6 +97,4 @@ def own_backward(call: Call) -> Run:
     return lambda: _put(call.name, "backward", dx, op.backward(*x, y, dy))
 
 
-KERNELS = {
-    Own: Kernel(own_forward, own_backward),
-}
+KERNELS = {Own: Kernel(own_forward, own_backward)}

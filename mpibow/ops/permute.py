@@ -63,7 +63,7 @@ MOVES: MoveTable = {
     Permute: (
         lambda call: [(call.y, call.x0.transpose(call.op.axes))],
         lambda call: [(call.dx0.transpose(call.op.axes), call.dy)],
-    ),
+    )
 }
 
 
@@ -71,5 +71,5 @@ KERNELS: KernelTable = {  # not MOVES, which go forwards through memory
     Flip: reference(
         lambda call: [(call.y, np.flip(call.x0, call.op.axes))],
         lambda call: [(call.dx0, np.flip(call.dy, call.op.axes))],
-    ),
+    )
 }

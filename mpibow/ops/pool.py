@@ -137,6 +137,4 @@ def max_backward(op: MaxPool2d, dy: Array, dx: Array, winner: Array, mask: Array
     return run
 
 
-KERNELS = {
-    MaxPool2d: Kernel(max_forward, max_backward, max_buffers),
-}
+KERNELS = {MaxPool2d: Kernel(max_forward, max_backward, max_buffers)}

@@ -68,6 +68,4 @@ def backward(op: Rotary, dy: Array, dx: Array, part: Array) -> Run:
     return _turn(op, dy, dx, part, -1.0)
 
 
-KERNELS = {
-    Rotary: Kernel(forward, backward, buffers),
-}
+KERNELS = {Rotary: Kernel(forward, backward, buffers)}

@@ -56,7 +56,4 @@ def cumsum_backward(dy: Array, dx: Array, axis: int) -> None:
     np.cumsum(np.flip(dy, axis), axis=axis, out=np.flip(dx, axis))
 
 
-KERNELS = {
-    ArgSort: Kernel(argsort_forward),
-    CumulativeSum: Kernel(cumsum_forward, cumsum_backward),
-}
+KERNELS = {ArgSort: Kernel(argsort_forward), CumulativeSum: Kernel(cumsum_forward, cumsum_backward)}

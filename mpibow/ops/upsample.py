@@ -89,6 +89,4 @@ def backward(dy: Array, dx: Array, wide: Array, scale: Pair, mode: Mode) -> Run:
     return run
 
 
-KERNELS = {
-    Upsample: Kernel(forward, backward, buffers),
-}
+KERNELS = {Upsample: Kernel(forward, backward, buffers)}

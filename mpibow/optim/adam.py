@@ -9,16 +9,7 @@ from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas import Array, Arrays, Formula, formula
 from mpibow.formulas.functions import maximum, sqrt
 
-from .update import (
-    DECOUPLED,
-    Scalars,
-    TwoAverages,
-    averaged,
-    averaged_square,
-    both_kept,
-    decayed,
-    shrunk,
-)
+from .update import DECOUPLED, Scalars, TwoAverages, averaged, averaged_square, both_kept, decayed, shrunk
 
 
 def adam(

@@ -37,12 +37,10 @@ class Update:
     l1: Annotated[NotNegative, "this factor times the signs of the weights is added to the gradient"] = 0.0
     decay_biases: Annotated[bool, "apply weight_decay and l1 to biases and the weights of norms too"] = False
     clip_value: Annotated[
-        Positive | None,
-        "clip each element of a learner's gradient to at most this size; null: no clipping",
+        Positive | None, "clip each element of a learner's gradient to at most this size; null: no clipping"
     ] = None
     clip_norm: Annotated[
-        Positive | None,
-        "clip the norm of a learner's gradient to this, after clip_value; null: no clipping",
+        Positive | None, "clip the norm of a learner's gradient to this, after clip_value; null: no clipping"
     ] = None
     schedule: Annotated[Schedule, "schedule of the learning rate: a factor by epoch"] = field(
         default_factory=ConstantRate

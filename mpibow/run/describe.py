@@ -64,14 +64,7 @@ def describe_job(
             *([taken.told] if taken else []),
             "",
             str(plan),
-            *filter(
-                None,
-                [
-                    job.slow(),
-                    directions.described(job.matrices, job.config.update),
-                    *poor_fits(job, counts),
-                ],
-            ),
+            *filter(None, [job.slow(), directions.described(job.matrices, job.config.update), *poor_fits(job, counts)]),
             "",
             *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in scarce[:LISTED]),
             *[f"... and {len(scarce) - LISTED:,} more ranks with more for each"] * (len(scarce) > LISTED),

@@ -15,15 +15,7 @@ from mpibow.tune.words import LISTED, in_ranks
 
 Event = JsonObject
 # Entries that are numbers or null; `position` and `epoch` are never null, `learners` is a list of numbers.
-NUMBERS = (
-    "elapsed",
-    "accuracy",
-    "top_k_accuracy",
-    "loss",
-    "data_wait",
-    "sync_wait",
-    "sync_hidden",
-)
+NUMBERS = ("elapsed", "accuracy", "top_k_accuracy", "loss", "data_wait", "sync_wait", "sync_hidden")
 Points = list[tuple[float, float]]  # x, y
 
 

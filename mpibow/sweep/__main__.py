@@ -139,13 +139,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="folder of the sweep: results and run directories"
     )
-    made.add_argument(
-        "--ranks",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="ranks of a run, by mpirun (default: 1)",
-    )
+    made.add_argument("--ranks", type=positive, default=1, metavar="N", help="ranks of a run, by mpirun (default: 1)")
     made.add_argument(
         "--launcher", metavar="COMMAND", help="command that starts the ranks in place of mpirun, as 'srun -n {ranks}'"
     )

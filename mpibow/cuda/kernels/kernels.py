@@ -71,7 +71,7 @@ _FAMILIES: Mapping[str, Mapping[tuple[str, ...], Values]] = {  # source -> kerne
         ("cross_entropy", "among_the_best"): _of(_FLOAT, _INTEGER),
     },
     "norm.cu": {
-        ("layer_norm", "layer_norm_back", "layer_norm_weights", "local_response", "local_response_back"): _of(_FLOAT),
+        ("layer_norm", "layer_norm_back", "layer_norm_weights", "local_response", "local_response_back"): _of(_FLOAT)
     },
     "pool.cu": {
         ("max_pool", "max_pool_back"): _PACKED,

@@ -165,13 +165,7 @@ class Gpu:
         return int(min(own)) // len(own)
 
 
-def open_gpu(
-    machine: Machine,
-    precision: str,
-    *,
-    graphs: bool,
-    ranges: Range,
-) -> Gpu:
+def open_gpu(machine: Machine, precision: str, *, graphs: bool, ranges: Range) -> Gpu:
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
     library, found = load_cudnn(), machine.found.gpu

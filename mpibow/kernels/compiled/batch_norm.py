@@ -17,20 +17,7 @@ from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
 
 from .native import Address, Floats, doubles, floats, native_stepwise
-from .vectors import (
-    F64,
-    I64,
-    LINE,
-    VECTOR,
-    ZERO,
-    emitted,
-    load,
-    multiply_add,
-    registers,
-    specialised,
-    splat,
-    store,
-)
+from .vectors import F64, I64, LINE, VECTOR, ZERO, emitted, load, multiply_add, registers, specialised, splat, store
 
 KINDS = PLAIN, RELU, ADDED = 0, 1, 2  # ADDED: a sum, and a relu of that
 CHUNK = 128  # lines whose sums are float32: they stay in L1, and their error is that of 32 terms

@@ -18,15 +18,7 @@ from mpibow.ops.moves import Moves
 
 from .command import Command, together
 from .native import Address, Words, integers, native
-from .vectors import (
-    I64,
-    columns_of,
-    emitted,
-    first_lanes,
-    load_some,
-    splat,
-    store_some,
-)
+from .vectors import I64, columns_of, emitted, first_lanes, load_some, splat, store_some
 
 TILE = 16  # elements: rows and columns of a tile are a vector each
 PARTS = (Concat, PadChannels)  # operators on any layout that does not cut their parts up

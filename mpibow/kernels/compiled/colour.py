@@ -55,15 +55,7 @@ def _total_grey(x: Array, weights: Array, size: int, f: Real, least: Real, most:
 
 @inlined
 def _toned(
-    x: Array,
-    y: Array,
-    weights: Array,
-    size: int,
-    f: Real,
-    spread: float,
-    word: np.uint64,
-    least: Real,
-    most: Real,
+    x: Array, y: Array, weights: Array, size: int, f: Real, spread: float, word: np.uint64, least: Real, most: Real
 ) -> None:
     """Brightness by f and, where it has a spread, contrast."""
     if spread == 0.0:
@@ -141,5 +133,5 @@ def forward(call: Call) -> Run:
 
 KERNELS = {
     # NumPy's scratch for its kernel: with pixels that are neither uint8 nor float32
-    Jitter: Kernel(of_pixels(forward, colour.forward), buffers=colour.buffers),
+    Jitter: Kernel(of_pixels(forward, colour.forward), buffers=colour.buffers)
 }

@@ -16,16 +16,7 @@ from mpibow.ops.fused import AddRelu
 from mpibow.ops.gelu import CUBE, SCALE
 
 from .command import together
-from .native import (
-    Address,
-    Arguments,
-    Floats,
-    Integers,
-    Words,
-    floats,
-    integers,
-    native,
-)
+from .native import Address, Arguments, Floats, Integers, Words, floats, integers, native
 from .numeric import exp, logistic, normal, sigmoid
 
 _f = np.float32

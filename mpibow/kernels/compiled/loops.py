@@ -233,13 +233,7 @@ def sgd_update(
             for j in range(b - a):
                 total[j] = g[j] + other[j]
             g = total[: b - a]
-        _one(
-            weights[0, a:b],
-            parts(states, 0, here, there),
-            g,
-            number(scale),
-            numbers(scalars, 0, groups[p], number),
-        )
+        _one(weights[0, a:b], parts(states, 0, here, there), g, number(scale), numbers(scalars, 0, groups[p], number))
         for i in range(1, len(weights)):
             copied(weights[0, a:b], weights[i, a:b])
             level(states, i, here, there)

@@ -176,11 +176,7 @@ def count_forward(call: Call) -> Run:
 SCALE_ROWS = scale_rows.half(_classes)
 KERNELS = {
     Accuracy: Kernel(among_the_best.half(_classes)),
-    CountedMean: Kernel(
-        mean_forward,
-        batch_mean_back.half(),
-        mean_buffers,
-    ),
+    CountedMean: Kernel(mean_forward, batch_mean_back.half(), mean_buffers),
     LabelCount: Kernel(count_forward),
     SoftCrossEntropy: Kernel(soft_cross_entropy.half(_classes), SCALE_ROWS, cross_entropy_buffers),
     SoftmaxCrossEntropy: Kernel(cross_entropy.half(_ignored), SCALE_ROWS, cross_entropy_buffers),

@@ -25,19 +25,7 @@ from mpibow.kernels.passes import Matrix
 from .native import floats, integers
 from .numeric import as_float
 from .steps import compiled, inlined, plus_square
-from .vectors import (
-    BLOCK,
-    I64,
-    LINE,
-    columns_of,
-    emitted,
-    load,
-    multiply_add,
-    registers,
-    scalar_at,
-    store,
-    turn,
-)
+from .vectors import BLOCK, I64, LINE, columns_of, emitted, load, multiply_add, registers, scalar_at, store, turn
 
 ROWS = 16  # of a panel: floats of a line
 # Sums of 16 rows in registers, enough of them to hide the latency of an addition: AVX-512 has 32 registers of 16

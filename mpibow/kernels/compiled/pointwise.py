@@ -20,10 +20,7 @@ from .generated import FUTURE, imported
 from .native import Native
 
 OWN = ("exp", "expm1", "log", "log1p", "tanh")  # of numeric.py
-FAST = Dialect(
-    number="_float({})",
-    templates={**NUMBA.templates, **{name: f"_{name}({{}})" for name in OWN}},
-)
+FAST = Dialect(number="_float({})", templates={**NUMBA.templates, **{name: f"_{name}({{}})" for name in OWN}})
 TYPES = {  # of kernels' arrays, by dtype
     "float32": "_Floats",
     "float64": "_Doubles",

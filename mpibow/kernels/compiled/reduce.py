@@ -14,16 +14,7 @@ from mpibow.ops import Expand, ReduceMax, ReduceMean, ReduceSum
 from .boxes import half, joined, repeated, strides
 from .command import Command, together
 from .elementwise import scaled_copies
-from .native import (
-    Address,
-    Arguments,
-    Single,
-    Words,
-    floats,
-    integers,
-    native,
-    row_at,
-)
+from .native import Address, Arguments, Single, Words, floats, integers, native, row_at
 from .numeric import inlined, largest
 
 _f = np.float32

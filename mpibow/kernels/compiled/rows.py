@@ -7,18 +7,7 @@ from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import Embedding, Gather, MatrixFactorisation
 from mpibow.ops.gather import starts_of
 
-from .native import (
-    Address,
-    Arguments,
-    Back,
-    Floats,
-    Indices,
-    Words,
-    are_indices,
-    floats,
-    native,
-    row_at,
-)
+from .native import Address, Arguments, Back, Floats, Indices, Words, are_indices, floats, native, row_at
 from .numeric import index_at
 
 _f = np.float32

@@ -52,13 +52,7 @@ class Unimplemented(ShapeError):
 
 
 class _Version(ctypes.Structure):
-    _fields_ = (
-        ("major", c_int),
-        ("minor", c_int),
-        ("patch", c_int),
-        ("hash", c_char_p),
-        ("cpu", c_uint),
-    )
+    _fields_ = (("major", c_int), ("minor", c_int), ("patch", c_int), ("hash", c_char_p), ("cpu", c_uint))
 
 
 class Library:

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mpibow.graph import Array, Buffers, Call, Formats, Kernel, Op, Run, Shapes, Specs, Tags
 from mpibow.kernels.compiled.command import Command
 
-from .capi import (
-    ARGUMENTS,
-    DIFF_WEIGHTS,
-    DST,
-    EXEC_ARG_MD,
-    IMPLEMENTATION,
-    SCRATCHPAD,
-    SRC,
-    WEIGHTS,
-    WORKSPACE,
-)
+from .capi import ARGUMENTS, DIFF_WEIGHTS, DST, EXEC_ARG_MD, IMPLEMENTATION, SCRATCHPAD, SRC, WEIGHTS, WORKSPACE
 
 if TYPE_CHECKING:
     from .library import Library

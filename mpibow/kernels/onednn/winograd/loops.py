@@ -73,16 +73,7 @@ def _cut_out(image: int, edge: int, top: int, left: int, rows: int, columns: int
 
 @numba.njit(inline="always")
 def _inputs(
-    form: Form,
-    image: int,
-    v: int,
-    step: int,
-    edge: int,
-    i: int,
-    j: int,
-    h: int,
-    wide: int,
-    padding: int,
+    form: Form, image: int, v: int, step: int, edge: int, i: int, j: int, h: int, wide: int, padding: int
 ) -> None:
     """V of the group in row i and column j of an image; bytes from row to row: step."""
     tall, _, taps, _ = _form(form)

@@ -69,12 +69,7 @@ def input_tiles(
     rows, steps, padding = places(b, x, pitch, high), places(b, v, step, f.size), f.taps // 2
 
     def input_at(r: int, s: int) -> Value:
-        sides = (
-            (top, r < padding),
-            (bottom, r >= high - padding),
-            (left, s < padding),
-            (right, s >= wide - padding),
-        )
+        sides = ((top, r < padding), (bottom, r >= high - padding), (left, s < padding), (right, s >= wide - padding))
         inside = [edge for edge, here in sides if here]
         if not inside:
             return load(b, rows[r], s * LINE)
