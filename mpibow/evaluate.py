@@ -101,7 +101,7 @@ def evaluate(
         parts = comm.share(rows)
         number = records.number if isinstance(records, RecordSet | Decoded) else int
         text = _table([row for part in parts for row in part], number)
-        directory.on_rank_0(lambda function: function(comm), comm.rank, partial(directory.write, predictions, text))
+        directory.on_rank_0(lambda function: function(comm), partial(directory.write, predictions, text))
     return result
 
 

@@ -157,7 +157,6 @@ def fit(
         if check and resume is None:
             report = on_rank_0(
                 lambda function: function(comm),
-                comm.rank,
                 lambda: check_job(replace(wanted, augment=None).job(config, hands) if augment else job, run),
             )
             if comm.rank == 0:

@@ -34,7 +34,7 @@ def inspect(options: argparse.Namespace) -> int:
             drawn = draw(
                 data,
                 options.sheet,
-                SHEET if options.samples is None else options.samples,
+                options.samples or SHEET,
                 options.of_class,
                 options.seed or 0,
             )

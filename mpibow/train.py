@@ -141,7 +141,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
             check_path(arguments.timeline)
         return open_job(config).scaling
 
-    job = open_job(config, on_rank_0(lambda function: function(comm), comm.rank, look))
+    job = open_job(config, on_rank_0(lambda function: function(comm), look))
     if arguments.check:
         if warning and comm.rank == 0:
             say(warning)

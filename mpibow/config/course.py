@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from mpibow.bounds import AtMost, Count, Matches, NotNegative, Positive, Text
 from mpibow.errors import ConfigError
@@ -145,13 +145,6 @@ class Stop:
         return min((end for end in ends if end is not None), default=None)
 
 
-class Every(NamedTuple):
-    """A distance between events, as `2 epochs`, `500 iterations` or `0.5 minutes`."""
-
-    amount: float
-    unit: str
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     every: Annotated[Interval | None, "interval between checkpoints; null is never"] = "1 epoch"
@@ -163,21 +156,23 @@ class Checkpoint:
     ] = None
 
     @property
-    def interval(self) -> Every | None:
+    def interval(self) -> tuple[float, str] | None:
+        """`every` as its amount and unit: epoch, iteration or minute."""
         if self.every is None:
             return None
         amount, unit = self.every.split()
-        return Every(float(amount), unit.removesuffix("s"))
+        return float(amount), unit.removesuffix("s")
 
     def due(self, iteration: int, best: bool, passed: Callable[[float], bool]) -> bool:
         """Whether a checkpoint is due. `best`: the centre is the best so far; `passed`: so many epochs have passed."""
-        if (every := self.interval) is None:
+        if self.interval is None:
             return False
-        if every.unit == "iteration" and iteration % int(every.amount) == 0:
+        amount, unit = self.interval
+        if unit == "iteration" and iteration % int(amount) == 0:
             return True
-        return (best and self.best) or (every.unit == "epoch" and passed(every.amount))
+        return (best and self.best) or (unit == "epoch" and passed(amount))
 
     def overdue(self, seconds: float) -> bool:
         """Whether a checkpoint is due by the time since the last one, by rank 0's clock."""
-        every = self.interval
-        return every is not None and every.unit == "minute" and seconds > 60 * every.amount
+        amount, unit = self.interval or (math.inf, "")
+        return unit == "minute" and seconds > 60 * amount

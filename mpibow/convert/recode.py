@@ -17,7 +17,7 @@ from mpibow.errors import RecordError
 
 from .conversion import Each, watched
 
-BYTES_A_VALUE = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"))  # Pillow's modes that fit uint8
+BYTES_A_VALUE = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}  # Pillow's modes that fit uint8
 
 
 def evenly(count: int, wanted: int) -> list[int]:
@@ -65,7 +65,7 @@ def histogram(data: bytes) -> Array | str:
 
 Stored = TypeVar("Stored", bytes, Array)
 KINDS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
-GREY = frozenset(("1", "L", "LA"))  # Pillow's modes
+GREY = {"1", "L", "LA"}  # Pillow's modes
 FORMATS = {"jpeg": ("JPEG", "MPO"), "png": ("PNG",)}  # Pillow's names; MPO: a camera's JPEG with another one behind it
 # All decoders agree on these; Pillow, libjpeg-turbo and nvJPEG each decode four channels differently.
 FINE = {"jpeg": ("L", "RGB"), "png": ("1", "L", "LA", "P", "RGB", "RGBA")}

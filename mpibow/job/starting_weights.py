@@ -170,7 +170,7 @@ def renamed(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, S
         raise ConfigError(f"{given.key}.names: torchvision has no net of this net's weights; leave names out")
     if given.weights.names == "mpibow":
         return dict(stored)
-    ours = {} if names is None else names.ours
+    ours = {} if names is None else {theirs: own for own, theirs in names.theirs.items()}
     if sum(name in ours for name in stored) <= sum(name in shapes for name in stored):
         ours = {}
     found = dict[str, Array]()

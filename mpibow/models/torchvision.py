@@ -21,10 +21,6 @@ class Names:
     net: str
     theirs: Mapping[str, str]
 
-    @property
-    def ours(self) -> dict[str, str]:
-        return {theirs: ours for ours, theirs in self.theirs.items()}
-
     def shapes(self, classes: int) -> dict[str, Shape]:
         """The shapes in torchvision's net for images of 3 channels and 224 x 224, by our names."""
         graph = Graph()

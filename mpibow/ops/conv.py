@@ -88,7 +88,7 @@ class Conv2d(Convolution):
 
     def weights(self, x: Shape) -> Weights:
         channels = x[1] // self.groups
-        return self.weights_of(self.channels, channels, channels, self.channels // self.groups)
+        return self.weights_of(self.channels, channels, channels, self.channels)  # fans as PyTorch's
 
 
 def conv2d(

@@ -124,24 +124,24 @@ class Cos(Elementary):
         return -f.sin(x) * dy
 
 
-class Floor(Elementary):
+class Stepwise(Elementary):
+    """A function whose gradient is 0."""
+
+    @staticmethod
+    def gradient(dy: Element) -> Element:
+        return 0 * dy
+
+
+class Floor(Stepwise):
     """y = the largest whole number that is at most x; its gradient is 0."""
 
     kind = "floor"
 
-    @staticmethod
-    def gradient(dy: Element) -> Element:
-        return 0 * dy
 
-
-class Sign(Elementary):
+class Sign(Stepwise):
     """y = 1, 0 or -1, as x is above, at or below 0; its gradient is 0."""
 
     kind = "sign"
-
-    @staticmethod
-    def gradient(dy: Element) -> Element:
-        return 0 * dy
 
 
 neg = of_one(Negative(), "-x, of any shape; `-x` as well.")

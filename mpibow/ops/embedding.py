@@ -29,7 +29,7 @@ class Embedding(Op):
         return (*x, self.width)
 
     def weights(self, *inputs: Shape) -> Weights:
-        return {"weight": Weight((self.count, self.width), self.initial, self.count, self.width)}
+        return {"weight": Weight((self.count, self.width), self.initial, self.width, self.count)}
 
 
 def embedding(

@@ -144,7 +144,7 @@ class ChromeTrace(Recorder):
         first = self._start + self._first
         about = {"iterations": [first, end], "ranks": len(parts)}
         text = as_text(chrome_trace(parts, about)) if rank == 0 else ""
-        directory.on_rank_0(call, rank, lambda: directory.write(self._path, text))
+        directory.on_rank_0(call, lambda: directory.write(self._path, text))
         return f"timeline of iterations {first} to {end - 1}: {self._path}, for ui.perfetto.dev or chrome://tracing"
 
     def _gather(self, comm: Communicator) -> tuple[int, list[Part]]:

@@ -64,10 +64,10 @@ def write(path: Path, content: str | bytes, remedy: str = "") -> None:
         raise OutputError("; ".join(filter(None, (f"{path}: cannot be written: {reason(error)}", remedy)))) from error
 
 
-def on_rank_0(call: Call, rank: int, work: Callable[[], T]) -> T:
+def on_rank_0(call: Call, work: Callable[[], T]) -> T:
     """The result of `work` on rank 0, returned on every rank; where it raised there, all raise the same error."""
     outcome: list[T] | MpibowError = []
-    if rank == 0:
+    if call(lambda comm: comm.rank) == 0:
         try:
             outcome = [work()]
         except MpibowError as error:

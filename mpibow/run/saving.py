@@ -75,7 +75,7 @@ class Saver:
         with session.trace.span("checkpoint", "save"):
             statistics, begin, source = session.statistics(), time.perf_counter(), session.start.source
             held = partial(lock.check, source.folder, source.token)
-            directory.on_rank_0(synchroniser.call, session.rank, held)
+            directory.on_rank_0(synchroniser.call, held)
             folder = session.reporter.folder / "checkpoints"
             found = session.state.snapshot(
                 header,

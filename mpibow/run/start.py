@@ -114,7 +114,7 @@ def find_source(job: Job, plan: Plan, comm: Communicator, resume: str | None, st
     `stack` gives the run directory free for others. Raises OutputError where a rank does not see it.
     """
     weights = dict[str, Array]()  # which rank 0 reads
-    source = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, plan, resume, weights, stack))
+    source = directory.on_rank_0(lambda f: f(comm), lambda: _find(job, plan, resume, weights, stack))
     hosts = comm.share((platform.node(), comm.rank == 0 or lock.sees(source.folder, source.token)))
     for rank, (host, seen) in enumerate(hosts):
         if not seen:

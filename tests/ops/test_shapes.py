@@ -228,6 +228,6 @@ def test_weights_of_groups_and_tables_and_their_fans():
     ops.matrix_factorisation(label(graph), label(graph), graph.input("r", (2,)), users=3, items=4, factors=5)
     ops.layer_norm(image(graph), 2)
     conv, tables, norm = (node.weights for node in graph.nodes)
-    assert [(w.shape, w.fan_in, w.fan_out) for w in conv.values()] == [((4, 3, 3, 2), 18, 12), ((4,), 18, 12)]
+    assert [(w.shape, w.fan_in, w.fan_out) for w in conv.values()] == [((4, 3, 3, 2), 18, 24), ((4,), 18, 24)]
     assert [(key, w.shape, w.decay) for key, w in tables.items()] == [("user", (3, 5), True), ("item", (4, 5), True)]
     assert [(key, w.shape, w.decay) for key, w in norm.items()] == [("weight", (7, 8), False), ("bias", (7, 8), False)]

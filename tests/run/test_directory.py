@@ -110,7 +110,7 @@ def test_rank_0_works_for_all():
         calls.append(1)
         return {"found": 3}
 
-    found = on_threads(3, lambda comm: directory.on_rank_0(lambda function: function(comm), comm.rank, work))
+    found = on_threads(3, lambda comm: directory.on_rank_0(lambda function: function(comm), work))
     assert found == [{"found": 3}] * 3
     assert calls == [1]
 
@@ -121,7 +121,7 @@ def test_what_fails_on_rank_0_fails_on_all():
 
     def body(comm) -> str:
         try:
-            directory.on_rank_0(lambda function: function(comm), comm.rank, work)
+            directory.on_rank_0(lambda function: function(comm), work)
         except ConfigError as error:
             return str(error)
         return "no error"
