@@ -122,8 +122,9 @@ class Fitted:
         The net stays ready for another call of a few samples, so that changes of `weights` have no effect after the
         first one.
         """
-        predictor, names = self.predictor(batch_size, average), self.class_names
-        if (top is not None or probabilities) and not (names and list(predictor.outputs) == ["logits"]):
+        predictor = self.predictor(batch_size, average)
+        names = predictor.classes(self.class_names)
+        if (top is not None or probabilities) and not names:
             raise ConfigError(f"top, probabilities: need a classifier, the net gives {', '.join(predictor.outputs)}")
         if top is not None and not 1 <= top <= len(names):
             raise ConfigError(f"top: must be at least 1 and at most the net's {len(names)} classes, got {top}")
@@ -143,7 +144,7 @@ class Fitted:
         if top is not None:
             return [Prediction.of(name, row, names, top) for (name, _), row in zip(rows, found["logits"], strict=True)]
         if probabilities:
-            return softmax(found["logits"][:, : len(names)])
+            return softmax(found["logits"])
         return found if len(found) > 1 else next(iter(found.values()))
 
     def predictor(self, batch_size: int, average: bool) -> Predictor:

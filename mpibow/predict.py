@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
     threadpool_limits(1)
     fitted = load(arguments.net)
     predictor = fitted.predictor(arguments.batch_size, arguments.average)
-    names = fitted.class_names if list(predictor.outputs) == ["logits"] else ()
+    names = predictor.classes(fitted.class_names)
     output: Path | None = arguments.output
     form = arguments.format or (TEXT if output is None else output.suffix[1:])
     if form not in (TEXT, CSV, JSONL, NPZ):

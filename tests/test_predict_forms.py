@@ -135,15 +135,25 @@ def test_a_data_frame_has_the_columns_of_the_one_in_training(kind, here: Path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_data_frame_is_scaled_as_the_table_was(kind, here: Path):
     Path("table.csv").write_text("size,colour,kind\n" + "1,red,a\n2,blue,b\n3,red,b\n,blue,a\n" * 5)
-    assert script("table").main(["--source", "table.csv", "--output", "records", "--missing", "fill"]) == 0
+    words = ["--source=table.csv", "--output=records", "--missing=fill", "--missing-values=-999"]
+    assert script("table").main(words) == 0
     fitted = mb.fit(lambda row: mb.dense(mb.flatten(row), 2), "records/train", **QUICK)
-    found = fitted.predict(frame(kind, {"colour": ["red", "blue"] * 2, "size": [1, 2, 3, None]}), top=2)
-    expected = fitted.predict("table.csv", top=2)[:4]
+    colours, sizes = ["red", "blue", "red", "blue", "blue"], [1.0, 2.0, 3.0, None, -999.0]
+    found = fitted.predict(frame(kind, {"colour": colours, "size": sizes}), top=2)
+    expected = [fitted.predict("table.csv", top=2)[n] for n in (0, 1, 2, 3, 3)]
     assert [(each.classes, each.probabilities) for each in found] == [
         (each.classes, pytest.approx(each.probabilities)) for each in expected
     ]
     with pytest.raises(RecordError, match=r"^frame: row 0: colour: must be one of .*, got 'green'$"):
         fitted.predict(frame(kind, {"colour": ["green"], "size": [1]}))
+
+
+def test_a_line_of_names_may_be_numbers(here: Path):
+    x = [1.0, 2.0, 3.0, 4.0]
+    data = frame("OwnFrame", {"2019": x, "2020": x}), np.ones((4, 1))
+    fitted = mb.fit(lambda row: mb.dense(row, 1), data, loss="mse_loss", **QUICK)
+    Path("rows.csv").write_text("2019,2020\n1,2\n")
+    np.testing.assert_array_equal(fitted.predict("rows.csv"), fitted.predict(np.array([[1.0, 2.0]])))
 
 
 def test_a_text_is_cut_into_windows(here: Path):

@@ -19,9 +19,18 @@ from mpibow.system import open_file
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 FAULTS = (  # errors of NumPy, of its reading of a header as Python, and of zipfile for damaged files
-    *(ValueError, EOFError, SyntaxError, tokenize.TokenError, OverflowError, RecursionError, MemoryError),
-    *(TypeError, LookupError, AttributeError, zipfile.BadZipFile, zlib.error),
-    *(NotImplementedError, RuntimeError),  # packed by an unknown method, or encrypted
+    ValueError,
+    EOFError,
+    SyntaxError,
+    tokenize.TokenError,
+    OverflowError,
+    MemoryError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    RuntimeError,  # deep in itself, packed by an unknown method, or encrypted
 )
 
 

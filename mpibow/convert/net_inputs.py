@@ -171,9 +171,10 @@ def of_table(table: SourceTable, wanted: NetInputs, failed: Failed) -> Iterator[
 def _numbers(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
     """Rows of numbers, below a line of names if there is one. A net of several inputs takes columns by name."""
     rows = rows_of(path)
-    numbers = rows and any(_number(cell) is not None for cell in rows[0][1])
-    heads = None if not rows or (numbers and rows[0][1] != [*wanted.heads]) else rows[0][1]
-    if heads is None and rows[1:] and rows[0][1] == [*map(str, range(len(rows[0][1])))] != ["0"]:
+    first = rows[0][1] if rows else ["0"]
+    named = wanted.heads and {*wanted.heads} <= {*first}
+    heads = None if not named and any(_number(cell) is not None for cell in first) else first
+    if heads is None and rows[1:] and first == [*map(str, range(len(first)))] != ["0"]:
         where = f"{path}: line {rows[0][0]}"
         raise RecordError(f"{where}: may be a sample, or pandas' numbers of columns; write names, or 0.0 for 0")
     if len(rows) == (heads is not None):

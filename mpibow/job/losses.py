@@ -98,8 +98,8 @@ def with_sample_weight(data: Samples, given: object) -> Samples:
         raise ConfigError(f"sample_weight: must be finite and at least 0, got {found[wrong[0]]} for sample {wrong[0]}")
     if not found.any():
         raise ConfigError(f"sample_weight: must be above 0 for some sample, got 0 for all {data.count:,}")
-    _, exponent = np.frexp(found.max())  # only ratios matter
-    return Weighed(data, np.ldexp(found.astype(np.float64), -exponent).astype(np.float32))
+    _, exponent = np.frexp(found.max())  # only ratios matter: far ones are brought into float32's range
+    return Weighed(data, np.ldexp(found.astype(float), -exponent * (abs(exponent) > 100)).astype(np.float32))
 
 
 def with_class_weight(config: Config, given: ClassWeight, data: Samples, *, outputs: bool) -> Config:

@@ -46,7 +46,7 @@ class Prediction:
     @classmethod
     def of(cls, sample: str, logits: Array, names: Sequence[str], top: int) -> Prediction:
         """The `top` classes of logits (classes,)."""
-        likely = softmax(logits[: len(names)])
+        likely = softmax(logits)
         order = np.argsort(-likely, kind="stable")[:top].tolist()
         return cls(sample, tuple(names[n] for n in order), tuple(likely[order].tolist()))
 
@@ -85,6 +85,11 @@ class Predictor:
     def outputs(self) -> dict[str, Shape]:
         """The shape of each output of one sample."""
         return {name: self.graph.tensors[tensor].shape[1:] for name, tensor in self._outputs.items()}
+
+    def classes(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names of a classifier's classes, numbers where it has another number of them; () for other nets."""
+        count = self.outputs["logits"][-1] if names and [*self.outputs] == ["logits"] else 0
+        return tuple(names if len(names) == count else map(str, range(count)))
 
     def __call__(self, samples: object) -> dict[str, Array]:
         """Outputs (n, ...) by name for samples (n, ...), those of several inputs by name.

@@ -9,7 +9,7 @@ import numpy as np
 from mpibow.bounds import Count
 from mpibow.errors import ConfigError
 
-from .metric import Array, Sums
+from .metric import Array, Sums, ratio
 
 IGNORED = -100  # PyTorch's
 
@@ -52,7 +52,7 @@ class AccuracyMetric(Classes):
         return {"hits": hits.sum(), "count": np.array(hits.size)}
 
     def close(self, sums: Sums) -> float:
-        return _ratio(sums["hits"], sums["count"])
+        return ratio(sums["hits"], sums["count"])
 
     def hits(self, output: Array, target: Array) -> Array:
         """Whether each label is hit."""
@@ -91,7 +91,7 @@ class Perplexity(Classes):
 
     def close(self, sums: Sums) -> float:
         with np.errstate(over="ignore"):
-            return float(np.exp(_ratio(sums["loss"], sums["count"])))
+            return float(np.exp(ratio(sums["loss"], sums["count"])))
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,11 @@ class F1(Counted):
     def close(self, sums: Sums) -> float:
         both, either = 2 * sums["both"], sums["predicted"] + sums["wanted"]
         if self.average == "micro":
-            return _ratio(both.sum(), either.sum())
+            return ratio(both.sum(), either.sum())
         if self.average == "binary":
             if len(both) > 2:
                 raise ConfigError(f"f1: average binary is of two classes, got {len(both)}; give macro or micro")
-            return _ratio(both[-1], either[-1])
+            return ratio(both[-1], either[-1])
         return _mean(both, either)
 
 
@@ -167,10 +167,6 @@ class MeanIou(Counted):
 
     def close(self, sums: Sums) -> float:
         return _mean(sums["both"], sums["predicted"] + sums["wanted"] - sums["both"])
-
-
-def _ratio(part: Array, whole: Array) -> float:
-    return float(part) / float(whole) if whole else np.nan
 
 
 def _mean(parts: Array, wholes: Array) -> float:

@@ -15,6 +15,11 @@ Sums = Mapping[str, Array]
 OWN = {"loss": False, "training_loss": False, "accuracy": True}  # metrics of every run: whether higher is better
 
 
+def ratio(part: Array, whole: Array) -> float:
+    """NaN of nothing."""
+    return float(part) / float(whole) if whole else np.nan
+
+
 @dataclass(frozen=True)
 class Metric:
     """A metric of a program's own: fit(metrics=[mb.Metric("bias", sums, close, higher_is_better=False)]).

@@ -7,7 +7,7 @@ import numpy as np
 
 from mpibow.errors import ConfigError
 
-from .metric import Array, Sums
+from .metric import Array, Sums, ratio
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Mse:
         return np.square(difference)
 
     def close(self, sums: Sums) -> float:
-        return float(sums["sum"] / sums["count"]) if sums["count"] else np.nan
+        return ratio(sums["sum"], sums["count"])
 
 
 @dataclass(frozen=True)

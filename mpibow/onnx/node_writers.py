@@ -174,13 +174,12 @@ def attention(w: NodeWriter) -> str:
     axes = [*range(len(w.shapes[0]))]
     turned = w("Transpose", k, perm=[*axes[:-2], axes[-1], axes[-2]])
     scores = w("Mul", w("MatMul", q, turned), w.op.scale)
-    seen: list[Input] = [np.tri(w.fixed(-2)[0], w.shapes[1][-2], dtype=bool)] if w.op.causal else []
     if masks and w.dtypes[3] == FLOAT:
         scores = w("Add", scores, *masks)
     elif masks:
-        seen.append(w.cast(masks[0], "bool"))
-    for each in seen:
-        scores = w("Where", each, scores, -np.inf)
+        scores = w("Where", w.cast(masks[0], "bool"), scores, -np.inf)
+    if w.op.causal:
+        scores = w("Where", np.tri(w.fixed(-2)[0], w.shapes[1][-2], dtype=bool), scores, -np.inf)
     weights = w("Softmax", w("Max", scores, LOWEST), axis=-1)
     if masks:  # a row with all columns hidden gives 0
         weights = w("Where", w("Less", scores, LOWEST), 0.0, weights)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.config import Config, describe, load, load_mapping
-from mpibow.config.course import Checkpoint, Every
+from mpibow.config.course import Checkpoint
 from mpibow.config.schema import Data, Evaluate, Model, Stop, Weights
 from mpibow.config.yaml_text import parse
 from mpibow.data import Image
@@ -207,11 +207,11 @@ def test_a_program_may_give_model_and_data():
     ("every", "interval"),
     [
         (None, None),
-        ("1 epoch", Every(1.0, "epoch")),
-        ("0.5 epochs", Every(0.5, "epoch")),
-        ("500 iterations", Every(500.0, "iteration")),
-        ("1 iteration", Every(1.0, "iteration")),
-        ("30  minutes", Every(30.0, "minute")),
+        ("1 epoch", (1.0, "epoch")),
+        ("0.5 epochs", (0.5, "epoch")),
+        ("500 iterations", (500.0, "iteration")),
+        ("1 iteration", (1.0, "iteration")),
+        ("30  minutes", (30.0, "minute")),
     ],
 )
 def test_checkpoint_interval(every, interval):

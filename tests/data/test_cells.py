@@ -91,6 +91,7 @@ def test_names_of_numbers(cells, name):
         (None, ["", " ", None, float("nan"), "NA", "n/a", "NaN", "null", "None", "?"], ["-", "0", "no", False]),
         ((), ["", None, float("nan")], ["NA", "None"]),
         (("-", "Unknown"), ["", "-", "unknown"], ["NA", "None", "--"]),
+        (("-999",), ["-999", "-999.0", -999, -999.0], ["999", -9.99]),
     ],
 )
 def test_missing_values(words, missing, values):

@@ -121,3 +121,8 @@ def test_an_array_is_not_copied_without_need():
     values = ONES.astype("f4")
     assert ArrayData(values, LABELS).images is values
     assert numeric_array("x", values) is values
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_constant_column_has_the_spread_1(dtype):
+    assert ArrayData(np.full((len(LABELS), 1), 0.1, dtype), LABELS).std == (1.0,)

@@ -76,6 +76,7 @@ def test_a_label_of_a_classifier_is_int32():
         ("x", 2**31, "x: must fit into int32, got 2147483648 to 2147483648"),
         ("x", np.zeros(2, complex), "x: must be integers, floats or bool, got complex128"),
         ("x", Image.new("I", (4, 2)), "x: has Pillow's mode I, more than 8 bits; give it as an array"),
+        ("x", Image.new("I;16", (4, 2)), "x: has Pillow's mode I;16, more than 8 bits; give it as an array"),
         ("counter", 1, "counter: is the name of the random numbers' input; give it another"),
     ],
 )

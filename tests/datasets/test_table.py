@@ -93,8 +93,9 @@ def test_classes(tmp_path, words):
     assert open_table(records).arrays["target"].tolist() == [1, 0, 1]
 
 
-def test_numbers_as_classes_and_as_categories(tmp_path):
-    convert(tmp_path, "code,grade\n10,3\n9,1\n10,2\n", "--classes", "--categories", "code")
+@pytest.mark.parametrize("words", [["--classes", "--categories", "code"], ["--categories", "code,grade"]])
+def test_numbers_as_classes_and_as_categories(tmp_path, words):
+    convert(tmp_path, "code,grade\n10,3\n9,1\n10,2\n", *words)
     records = open_records(tmp_path / "out/train")
     assert records.manifest.class_names == ("1", "2", "3")
     assert open_table(records).arrays["categories"].tolist() == [[1], [0], [1]]  # in the order of the numbers
@@ -130,6 +131,7 @@ def test_rows_with_missing_cells_are_left_out(tmp_path, capsys):
         (["5,5 %", "7%"], ["--percent", "--decimal", ","], [0.055, 0.07]),
         (["1e5", "-.5"], ["--percent"], [100000, -0.5]),
         (["-", "2"], ["--missing-values=-,x", "--missing", "drop"], [2]),
+        (["-999.0", "2"], ["--missing-values=-999", "--missing", "drop"], [2]),
         (["007", "10"], [], [7, 10]),
         (["500", "1.250"], ["--decimal", "."], [500, 1.25]),
         (["500", "1.250", "1.234.567"], ["--decimal", ",", "--thousands", "."], [500, 1250, 1234567]),
@@ -313,10 +315,10 @@ def test_constant_columns_are_zero(tmp_path):
 
 def test_parquet(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    table = pyarrow.table({"x": [1.0, 3.0], "kind": ["b", "a"], "y": [5, 6]})
+    table = pyarrow.table({"x": [1.0, 3.0, -999.0], "kind": ["b", "a", "a"], "y": [5, 6, 7]})
     parquet.write_table(table, tmp_path / "source.parquet")
     words = ["--source", f"{tmp_path}/source.parquet", "--output", f"{tmp_path}/out", "--target", "y"]
-    assert converter.main(words) == 0
+    assert converter.main([*words, "--missing-values=-999", "--missing=drop"]) == 0
     found = open_table(open_records(tmp_path / "out/train")).arrays
     assert (found["features"].tolist(), found["categories"].tolist()) == ([[-1], [1]], [[1], [0]])
     (tmp_path / "source.parquet").write_bytes(b"none")

@@ -179,15 +179,21 @@ def test_tokens():
 
 def test_a_tokenizer_of_the_package(tmp_path):
     pytest.importorskip("tokenizers")
-    words = {"peter": 0, "piper": 1, "picked": 2, "[UNK]": 3}
+    words = {"peter": 0, "piper": 1, "picked": 2, "[UNK]": 300}
     document = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+        "version": "1.0", "added_tokens": [], "normalizer": None,
+        "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
+        "padding": {
+            "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 2, "pad_type_id": 0,
+            "pad_token": "picked",
+        },
         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
         "model": {"type": "WordLevel", "vocab": words, "unk_token": "[UNK]"},
     }  # fmt: skip
     (tmp_path / "mine.json").write_text(json.dumps(document))
     assert convert(tmp_path, "peter piper walked", "--tokens", f"{tmp_path}/mine.json") == 0
     found = opened(tmp_path, context=1)
-    assert found.stream.tolist() == [0, 1, 3]
+    assert found.stream.tolist() == [0, 1, 300]
+    assert found.tokens.size == 301
     assert found.tokens.kind == "WordLevel"
-    assert found.tokens.decode([1, 0]) == "piper peter"
+    assert found.tokens.decode([1, 300]) == "piper [UNK]"

@@ -237,6 +237,12 @@ def test_labels_that_do_not_fit(tmp_path, capsys):
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/[bc]", *words) == (
         f"{tmp_path}/c: class 0 is 'cow', in files before it 'cat'"
     )
+    assert refusal(tmp_path, capsys, f"--train={tmp_path}/b", f"--test={tmp_path}/c", *words) == (
+        f"{tmp_path}/c: class 0 is 'cow', in files before it 'cat'"
+    )
+    assert refusal(tmp_path, capsys, f"--train={tmp_path}/b", f"--test={tmp_path}/b", *words) == (
+        f"{tmp_path}/b: is both to train and to test; give other files to --train or --test"
+    )
 
 
 def test_files_that_are_not_there(tmp_path, capsys):

@@ -153,13 +153,12 @@ def test_what_is_refused(here: Path, metrics, said):
     assert str(caught.value) == said
 
 
-def test_probabilities_are_no_classes(here: Path):
-    x, _ = table(90)
-    with refuses("metrics: accuracy: takes classes, target has their probabilities; give a metric of your own"):
-        mb.fit(
-            lambda features: mb.dense(features, 2), (x, np.eye(2)[np.arange(90) % 2]), loss=mb.cross_entropy,
-            metrics=["accuracy"], **SETTINGS,
-        )  # fmt: skip
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "mean_iou"])
+@pytest.mark.parametrize("sides", [(), (3, 3)])
+def test_probabilities_are_no_classes(here: Path, metric, sides):
+    x, target = np.zeros((8, 2, *sides), np.float32), np.full((8, 2, *sides), 0.5, np.float32)
+    with refuses(f"metrics: {metric}: takes classes, target has their probabilities; give a metric of your own"):
+        mb.fit(lambda x: x * mb.parameter(()), (x, target), loss=mb.cross_entropy, metrics=[metric], **SETTINGS)
 
 
 def test_a_net_of_losses_has_none(here: Path):

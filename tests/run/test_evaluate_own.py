@@ -10,6 +10,7 @@ from mpibow.comm import Single
 from mpibow.data import open_records, write_records
 from mpibow.errors import ConfigError
 from mpibow.evaluate import evaluate
+from tests.refusals import refuses
 from tests.run import tiny
 
 FOLDERS = {name: f"data/{name}" for name in ("train", "validation", "test")}
@@ -56,6 +57,17 @@ def test_a_fraction_is_split_off_again(net, loss):
     assert evaluate(Path(summary.run), "train", Single()).count == 45
     with pytest.raises(ConfigError, match=r"^test: \S+ has no test data; give a folder of records, ./test if"):
         evaluate(Path(summary.run), "test", Single())
+
+
+def test_a_class_that_training_lacks_is_refused():
+    for name in ("abc", "abd"):
+        write_records(Path(name), zip(*tiny.images(20), strict=True), classes=3, class_names=tuple(name))
+    run = mb.fit(tiny.plain, "abc", **SETTINGS).summary.run
+    said = "abd has class_names.d 2, the data that were trained on have null; convert both together"
+    with refuses(f"data.test: {said}"):
+        mb.fit(tiny.plain, "abc", "abd", **SETTINGS)
+    with refuses(f"abd: {said}"):
+        evaluate(Path(run), "abd", Single())
 
 
 @pytest.mark.parametrize("name", ["train", "validation", "test"])

@@ -148,6 +148,10 @@ class Loader:
             "train: is a loader of batches, and mpibow orders samples itself; give its data set, train.dataset",
         ),
         ({"train": []}, "train: has no samples, a data set has at least one"),
+        (
+            {"train": (np.ones((8, 8)), np.zeros(9, int)), "transform": owned.noisy},
+            "train: sample 8: IndexError: index 8 is out of bounds for axis 0 with size 8",
+        ),
         ({"workers": -1}, "workers: must be a number of processes, or 0 for none, got -1"),
         ({"transform": {"val": None}}, "transform: must be a function, or functions by train and test, got 'val'"),
         ({"transform": {"train": 1}}, "transform.train: must be a function of (sample, rng), got 1"),

@@ -61,12 +61,14 @@ DOUBLE = lambda output, target: 2.0 * mb.cross_entropy(output, target)  # noqa: 
         (LABELS, {}, entropy_and_gradient, WEIGHT, WEIGHT),
         (LABELS, {"class_weight": {1: 3.0, 0: 0.5}}, entropy_and_gradient, *[WEIGHT * BY_CLASS[LABELS]] * 2),
         (LABELS, {"loss": {"weight": BY_CLASS.tolist()}}, entropy_and_gradient, *[WEIGHT * BY_CLASS[LABELS]] * 2),
+        (LABELS % 2, {"class_weight": {1: 3.0}}, entropy_and_gradient, *[WEIGHT * (1 + LABELS % 2 * 2)] * 2),
+        (LABELS % 2, {"loss": {"weight": [1, 3]}}, entropy_and_gradient, *[WEIGHT * (1 + LABELS % 2 * 2)] * 2),
         (LABELS, {"loss": {"ignore_index": 1}}, entropy_and_gradient, WEIGHT * KEPT, WEIGHT),
         (LABELS, {"loss": partial(mb.cross_entropy, ignore_index=1)}, entropy_and_gradient, *[WEIGHT * KEPT] * 2),
         (LABELS, {"loss": DOUBLE}, entropy_and_gradient, 2 * WEIGHT, WEIGHT),
         (Y, {"loss": "mse_loss"}, squares_and_gradient, WEIGHT, WEIGHT),
     ],
-    ids=["classifier", "class_weight", "loss.weight", "ignored", "counted", "twice", "numbers"],
+    ids=["classifier", "class_weight", "loss.weight", "2 of 3", "2 listed", "ignored", "counted", "twice", "numbers"],
 )
 def test_a_step_goes_down_the_weighted_mean(
     target: Array, given, each: Callable[..., tuple[Array, Array]], sums: Array, counts: Array
@@ -76,12 +78,18 @@ def test_a_step_goes_down_the_weighted_mean(
         net, (X, target), (X, target), sample_weight=WEIGHT, weights=START, normalise="none", **given, **STEP
     )
     x = X.astype(np.float64)
-    losses, gradients = each(x @ START["dense1.weight"].T + START["dense1.bias"], LABELS)
+    losses, gradients = each(x @ START["dense1.weight"].T + START["dense1.bias"], target)
     gradients = gradients * (sums / counts.sum())[:, None]
     trained = [event for event in found.history if event["event"] == "train"]
     assert trained[-1]["losses"][0] == pytest.approx((sums * losses).sum() / counts.sum(), rel=1e-12)
     for name, gradient in (("dense1.weight", gradients.T @ x), ("dense1.bias", gradients.sum(axis=0))):
         np.testing.assert_allclose(found.weights[name], START[name] - RATE * gradient, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("power", [-160, -130, 126, 200])
+def test_only_ratios_of_weights_matter(power):
+    plain, scaled = (mb.fit(net, (X, LABELS), sample_weight=w, **FEW) for w in (WEIGHT, WEIGHT * 2.0**power))
+    assert tiny.same_bits(scaled.weights, plain.weights)
 
 
 def test_evaluation_is_unweighted(here: Path):
