@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"try learning rates that rise, print losses and a suggestion, draw {PLOT}; keep nothing of it",
     )
     command.add_argument(
-        "--find-lr-rates", metavar="FROM:TO", default=f"{LOWEST:g}:{HIGHEST:g}", help="them (default: %(default)s)"
+        "--find-lr-rates", metavar="FROM:TO", help=f"the same, with these (default: {LOWEST:g}:{HIGHEST:g})"
     )
     command.add_argument(
         "--find-lr-iterations", metavar="N", type=int, default=ITERATIONS, help="between them (default: %(default)s)"
@@ -147,8 +147,9 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
             say(warning)
         check_job(job, comm, counts)
         return 0
-    if arguments.find_lr:
-        return find_rate(job, train, comm, arguments.find_lr_rates, arguments.find_lr_iterations)
+    if arguments.find_lr or arguments.find_lr_rates:
+        rates = arguments.find_lr_rates or f"{LOWEST:g}:{HIGHEST:g}"
+        return find_rate(job, train, comm, rates, arguments.find_lr_iterations)
     note = "\n".join(filter(None, (note, warning)))
     trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
     stopped = trained.summary.stopped

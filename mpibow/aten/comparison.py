@@ -192,9 +192,13 @@ class Means(TorchDispatchMode):  # type: ignore[misc]
 def untouched(module: Module) -> Iterator[None]:
     """The modes and attributes of the module and its parts are restored: hooks keep computed weights there."""
     before = [(part, dict(vars(part)), dict(part._buffers)) for part in module.modules()]
+    attention = torch.backends.mha
+    fast = attention.get_fastpath_enabled()
+    attention.set_fastpath_enabled(False)  # it gives 0 for padded places, in evaluation alone
     try:
         yield
     finally:
+        attention.set_fastpath_enabled(fast)
         for part, attributes, buffers in before:
             vars(part).update(attributes)
             part._buffers.update(buffers)

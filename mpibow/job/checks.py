@@ -163,9 +163,8 @@ def check_metrics(config: Config, evaluated: Collection[str], measures: Sequence
         ("stop.metric", config.stop.metric),
         ("update.schedule.metric", plateau),
         ("checkpoint.metric", config.checkpoint.metric),
-        ("stop.accuracy", "accuracy" if config.stop.accuracy else None),
     ):
-        by_epoch = key in ("stop.metric", "update.schedule.metric")
+        by_epoch = not key.startswith("checkpoint")
         if metric is None or (metric == "training_loss" and by_epoch):
             continue
         if metric == "accuracy" and metric not in names:

@@ -190,9 +190,8 @@ def _accuracy(place: str, name: str = "accuracy") -> str:
 
 
 def measures(metrics: JsonObject, loss: float | None, accuracy: float | None) -> JsonObject:
-    """The numbers by name. Without classes there is no accuracy, and a run's own metric may have that name."""
-    numbers = {name: value for name, value in metrics.items() if not isinstance(value, list | tuple)}
-    return {**numbers, "loss": loss, **({} if accuracy is None else {"accuracy": accuracy})}
+    """All by name. Without classes there is no accuracy, and a run's own metric may have that name."""
+    return {**metrics, "loss": loss, **({} if accuracy is None else {"accuracy": accuracy})}
 
 
 @dataclass(kw_only=True)

@@ -105,6 +105,10 @@ def test_a_pattern_must_match():
         ConfigError,
     ):
         check_groups((WeightGroup("conv1.*"), WeightGroup("conv9.*")), [*NAMES, "norm.weight"])
+    with refuses(
+        "update.groups[1].match: must match a weight's name, got 'conv1.bias'; there are head.weight, head.bias"
+    ):
+        check_groups((WeightGroup("conv*"), WeightGroup("conv1.bias")), NAMES)
 
 
 def test_frozen_weights_have_no_settings():

@@ -42,6 +42,14 @@ def test_half_is_left_after_so_many_samples(update: Update, half_lives, samples)
     assert resolved.states == update.states
 
 
+@pytest.mark.parametrize("update", [update for update, half_lives in HALVED if None not in half_lives])
+def test_of_far_more_samples_the_gradient_alone_counts(update: Update):
+    g, many = np.array([0.5, -2.0]), 10**9
+    states = [np.ones(2) for _ in update.states]
+    step = machines.numpy(update.formula, np.ones(2), g, states, update.scalars_at(0.1, 2, many, 2 * many))
+    np.testing.assert_allclose(step, -0.1 * (g if update.name == "sgd" else np.sign(g)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", UPDATES)
 def test_without_one_the_betas_stay(name):
     settings = {"momentum": 0.9} if name == "sgd" else {}

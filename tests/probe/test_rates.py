@@ -93,6 +93,17 @@ def test_every_optimiser_takes_it(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+OTHER = {"name": "adamw", "lr": 0.02}
+
+
+@pytest.mark.parametrize("parts", [{"name": "muon", "fallback": OTHER}, {"groups": [{"match": "*", "update": OTHER}]}])
+def test_the_rates_of_all_parts_rise(parts, tmp_path):
+    """Of a net without hidden matrices, all of whose weights are the other optimiser's."""
+    work, alone = (tiny.job(tmp_path, update=update) for update in ({"lr": 0.01, **parts}, OTHER))
+    found, expected = range_test(work, train.train), range_test(alone, train.train, lowest=2e-6, highest=20.0)
+    assert found.losses == pytest.approx(expected.losses)
+
+
 def test_bad_ranges_are_refused(tmp_path):
     work = tiny.job(tmp_path)
     with pytest.raises(ConfigError, match=r"^rates: must be two numbers above 0 that rise, got 1 to 0\.1$"):
@@ -112,7 +123,7 @@ def test_the_command_prints_a_table_and_draws(here: Path, capsys):
     write_run(here)
     before = {path.name for path in here.iterdir()}
     with exits(0):
-        train.main(["run.yaml", "device=numpy", "--find-lr", "--find-lr-rates", "1e-5:100"])
+        train.main(["run.yaml", "device=numpy", "--find-lr-rates", "1e-5:100"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["lr", "loss"]
     assert lines[-2].startswith("suggestion for sgd: update.lr=")

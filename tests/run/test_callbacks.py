@@ -100,7 +100,13 @@ def broken(event):
         (broken, "callback broken: KeyError: 'nothing'"),
         (lambda event: "stop", "callback <lambda>: must return None, mpibow.STOP or numbers by name, got str"),
         (lambda event: {"a": "b"}, "callback <lambda>: a: must be a number, got str"),
-        (lambda event: {"epoch": 1}, "callback <lambda>: epoch: is an entry of every event; give it another name"),
+        *(
+            (
+                lambda event, key=key: {key: 2.0},
+                f"callback <lambda>: {key}: is an entry of every event; give it another name",
+            )
+            for key in ("epoch", "learners")
+        ),
     ],
 )
 def test_one_that_is_wrong_ends_the_run_under_its_name(here: Path, callback, said):
@@ -119,6 +125,8 @@ def test_early_stopping_is_that_of_the_settings(here: Path):
         assert 0 <= found.summary.iterations - same.summary.iterations <= 2  # the ranks talk after the next iteration
     with pytest.raises(ConfigError, match="metric: of EarlyStopping must be one of loss, accuracy, got 'f1'"):
         fit(mb.EarlyStopping("f1"), **bad)
+    with refuses("EarlyStopping.patience: must be an integer of at least 1 or null, got 0"):
+        mb.EarlyStopping(patience=0)
     with refuses("callbacks: EarlyStopping needs validation or test data; give validation=0.1"):
         mb.fit(net, tiny.images(60), callbacks=[stopping], **SETTINGS)
 

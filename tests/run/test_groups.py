@@ -77,6 +77,23 @@ def test_frozen_batch_norms_keep_their_running_statistics(tmp_path):
     assert (trained["dense1.weight"] != begun(work)["dense1.weight"]).any()
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_a_resume_freezes_is_the_centres(tmp_path, ranks):
+    settings = {"net": tiny.normed, "learners": 3, "checkpoint": tiny.keeping(8)}
+    centre = tiny.train(tmp_path, ranks, iterations=8, **settings).weights
+    frozen = ({"match": match, "freeze": True} for match in ("dense1.*", "batch_norm1.*"))
+    work = tiny.job(tmp_path, **settings, **groups(*frozen))
+
+    def body(comm: Communicator) -> None:
+        with Session(work, comm, "auto") as session:
+            for row in range(3):
+                found = session.plan.unpacked(session.replicas.row(row)[0], session.replicas.statistics[row])
+                moved = [name for name in centre if (found[name] != centre[name]).any()]
+                assert moved == ["dense2.weight", "dense2.bias"]
+
+    on_threads(ranks, body)
+
+
 def test_frozen_weights_do_not_count_in_clip_norm(tmp_path):
     """One learner whose last bias alone is trained, by gradients of length 1e-3: all of that is its own."""
     *frozen, last = names(tmp_path)

@@ -2,10 +2,12 @@
 
 import json
 import struct
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import get_args
+from unittest.mock import Mock
 
 import pytest
 
@@ -83,6 +85,15 @@ def test_a_package_that_is_missing_is_named_at_the_door(tmp_path, monkeypatch):
     said = r"^log\.to: tensorboard needs the package tensorboardX: pip install .*\[log\]'$"
     with tiny.unchanged(tmp_path), pytest.raises(ConfigError, match=said):
         tiny.train(tmp_path, 2, log={"to": ["tensorboard"]})
+
+
+def test_wandb_tells_runs_of_one_name_apart(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", wandb := Mock())
+    for place in "aba":
+        loggers.Wandb(tmp_path / place / "run", {}, 0)
+    first, other, again = (call.kwargs["id"] for call in wandb.init.call_args_list)
+    assert first == again != other
+    assert len(first) <= 64
 
 
 def written(run: Path) -> dict[tuple[str, int], float]:

@@ -393,6 +393,15 @@ def test_the_checkpoint_of_another_run(tmp_path, two_points: Path, change, why):
         resumed(folder, **change)
 
 
+def test_a_run_of_another_name_is_not_continued(two_points: Path):
+    run = two_points / "run"
+    with tiny.unchanged(run), refuses(
+        f"name: other is another run, and {run} is continued; leave it out, or start anew with "
+        f"model.weights={point(two_points, 40)}"
+    ):  # fmt: skip
+        resumed(two_points, name="other")
+
+
 def test_as_many_samples_of_other_contents(tmp_path, two_points: Path):
     folder, (images, labels) = copy(two_points, tmp_path / "other"), tiny.images()
     other = tiny.ArrayData(images, labels[::-1])

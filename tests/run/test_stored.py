@@ -198,11 +198,12 @@ def test_what_does_not_fit_is_refused_with_what_to_type():
         {"x": np.ones(3)},
         strict=False,
     )
-    fails(
-        "weights: no weight's name matches 'body*'; there are a.weight, a.bias, b.mean, head.weight",
-        whole,
-        match=["body*"],
-    )
+    for key in ("match", "exclude"):
+        fails(
+            "weights: no weight's name matches 'body*'; there are a.weight, a.bias, b.mean, head.weight",
+            whole,
+            **{key: ["body*"]},
+        )
     fails(
         "weights: the program's arrays: a.bias: has values that are not finite",
         {**whole, "a.bias": np.array([1, np.nan])},

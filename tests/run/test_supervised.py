@@ -207,7 +207,10 @@ def test_what_a_user_of_pytorch_may_type_is_refused_by_name(here: Path, given, s
         mb.fit(**{"net": regression, "train": (x, y), "loss": "mse_loss", **given, **SETTINGS})
 
 
-def test_a_callback_may_be_alone(here: Path):
+@pytest.mark.parametrize(
+    ("callbacks", "stopped"), [(lambda event: mb.STOP, "callback <lambda>"), (None, "stop.epochs 12")]
+)
+def test_a_callback_may_be_alone_or_none(here: Path, callbacks, stopped):
     x, y = table(40)
-    found = mb.fit(regression, (x, y), (x, y), loss="mse_loss", callbacks=lambda event: mb.STOP, **SETTINGS)
-    assert found.summary.stopped == "callback <lambda>"
+    found = mb.fit(regression, (x, y), (x, y), loss="mse_loss", callbacks=callbacks, **SETTINGS)
+    assert found.summary.stopped == stopped

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from mpibow.comm import Communicator, binding
+from mpibow.comm import Communicator, Single, binding
 from mpibow.config import build, yaml_text
 from mpibow.data import fixed
 from mpibow.errors import ConfigError
@@ -453,6 +453,12 @@ def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path):
     assert settled[0]["reason"] == why
     assert tiny.log(tmp_path).count(f"tuner: {why}") == 1
     assert not [line for line in tiny.log(tmp_path) if line.endswith("; staying")]
+
+
+def test_resumed_with_another_batch_size_it_measures_anew(tmp_path):
+    tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 70, on(TWO))
+    with Session(auto(tmp_path, batch_size=5), Single(), "auto") as session:
+        assert (session.tuning.history.batch, session.tuning.history.windows) == (5, ())
 
 
 def test_resumed_with_given_learners_averaging_restarts(tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -122,7 +123,7 @@ def test_parts_in_evaluation_mode_stay_so():
 @pytest.mark.parametrize("inside", [False, True])
 def test_parameters_without_gradient_are_frozen(inside, tmp_path):
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    module = nn.Sequential(OrderedDict({"[0]": nn.Linear(3, 4), "1": nn.Tanh(), "2": nn.Linear(4, 2)}))
     module[0].requires_grad_(False)
     data = (np.random.default_rng(0).standard_normal((8, 3)).astype("f4"), np.arange(8, dtype=np.int32) % 2)
     net = mb.from_torch(module, (torch.zeros(1, 3),))
@@ -138,7 +139,7 @@ def test_parameters_without_gradient_are_frozen(inside, tmp_path):
     state = module.state_dict()
     found = {name.removeprefix("body."): array for name, array in fitted.weights.items()}
     moved = {name: not np.array_equal(array, state[name].numpy()) for name, array in found.items()}
-    assert moved == {"0.weight": False, "0.bias": False, "2.weight": True, "2.bias": True}
+    assert moved == {"[0].weight": False, "[0].bias": False, "2.weight": True, "2.bias": True}
 
 
 def test_weights_that_do_not_fit():
