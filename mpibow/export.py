@@ -99,13 +99,14 @@ def scaling_of(stored: Stored) -> tuple[JsonObject, Array | None]:
     inputs = {
         name: {"shape": entry["shape"][1:], "dtype": entry["dtype"]} for name, entry in graph.get("inputs", {}).items()
     }
-    if not nodes:
+    entry = inputs.get(nodes[0]["inputs"][0], inputs.get("image")) if nodes else None
+    if entry is None:
         return {"inputs": inputs} if inputs else {}, None
     settings = nodes[0]["settings"]
     mean, std = settings["mean"], settings["std"]
     if not isinstance(mean, list):
         mean = stored.arrays[mean["array"]].tolist()
-    entry, image = inputs.get(nodes[0]["inputs"][0]) or inputs["image"], None
+    image = None
     if len(mean) > len(std):
         image, mean = np.array(mean).reshape(entry["shape"]), None
     found = {**entry, "mean": mean, "std": std}

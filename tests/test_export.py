@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 import mpibow as mb
 from mpibow.convert.pickles import write_state_dict
 from mpibow.errors import ConfigError
-from mpibow.export import export, main
+from mpibow.export import export, main, scaling_of
 from mpibow.graph import Graph, initial_weights, plan_layout, plan_statistics
 from mpibow.job.starting_weights import of_program, take
 from mpibow.models import MODELS
@@ -80,6 +80,13 @@ def test_a_mean_image_is_written_beside(here: Path):
     assert json.loads(Path("a.out.json").read_text())["input"]["mean"] == "a.out.mean.npy"
     np.testing.assert_allclose(np.load("a.out.mean.npy"), images.mean(axis=0), rtol=1e-6)
     assert tiny.same_bits(load_file("a.out"), mb.load(run).average or {})
+
+
+def test_the_scaling_of_an_input_of_another_name(here: Path):
+    data, loss = tiny.images(30), mb.cross_entropy
+    run = mb.fit(lambda x: net(mb.normalise(x, [1], [2])), data, loss=loss, **SETTINGS).summary.run
+    found, _ = scaling_of(read_stored(run))
+    assert (found["input"]["shape"], found["input"]["mean"]) == ([1, 6, 6], [1])
 
 
 def test_what_cannot_be_written_is_refused(run: mb.Fitted, capsys):

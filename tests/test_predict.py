@@ -161,7 +161,7 @@ def test_numbers_of_a_table_by_name_or_in_a_row(tmp_path, monkeypatch, capsys):
     assert main([found.summary.run, "rows.csv", "--output", "out.csv"]) == 0
     rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
     assert [row["sample"] for row in rows] == [f"rows.csv[{n}]" for n in range(2, 7)]
-    np.testing.assert_allclose([float(row["prediction"]) for row in rows], found.predict(features[:5]), rtol=1e-5)
+    np.testing.assert_allclose([float(row["prediction"]) for row in rows], found.predict(features[:5]), rtol=1e-8)
     assert main([found.summary.run, "rows.csv", "--output", "out.npz"]) == 0
     with np.load("out.npz") as arrays:
         np.testing.assert_allclose(arrays["prediction"], found.predict(features[:5]), rtol=1e-5)

@@ -180,9 +180,9 @@ def attention(w: NodeWriter) -> str:
         scores = w("Where", w.cast(masks[0], "bool"), scores, -np.inf)
     if w.op.causal:
         scores = w("Where", np.tri(w.fixed(-2)[0], w.shapes[1][-2], dtype=bool), scores, -np.inf)
-    weights = w("Softmax", w("Max", scores, LOWEST), axis=-1)
+    weights = w("Softmax", scores, axis=-1)
     if masks:  # a row with all columns hidden gives 0
-        weights = w("Where", w("Less", scores, LOWEST), 0.0, weights)
+        weights = w("Where", w("Less", w("ReduceMax", scores, [-1]), LOWEST), 0.0, weights)
     return w("MatMul", weights, v)
 
 

@@ -381,11 +381,17 @@ def test_what_is_refused(tmp_path, capsys, text, words, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_tables_that_were_converted_apart(here: Path):
+@pytest.mark.parametrize("loss", [None, mb.mse_loss])
+def test_tables_that_were_converted_apart(here: Path, loss):
     for name, first in (("a", 0), ("b", 100)):
         (here / name).mkdir()
-        convert(here / name, "x,y\n" + "".join(f"{n + first},{n}\n" for n in range(8)))
-    net, settings = lambda features: mb.reshape(mb.dense(features, 1), (-1,)), {"loss": mb.mse_loss, "batch_size": 4}
+        convert(here / name, "x,y\n" + "".join(f"{n + first},{n if loss else 'ab'[n % 2]}\n" for n in range(8)))
+    settings = {"loss": loss, "batch_size": 4}
+
+    def net(features):
+        y = mb.dense(mb.flatten(features), 2)
+        return y[:, 0] if loss else y
+
     fitted = mb.fit(net, "a/out/train", learners=1, stop={"epochs": 1}, **settings)
     for use in (
         lambda: mb.fit(net, "a/out/train", "b/out/train", **settings),

@@ -76,7 +76,7 @@ def test_scaling_inside_or_beside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     images, labels = tiny.images(30)
     fitted = mb.fit(
-        lambda image: mb.dense(mb.flatten(mb.dropout(mb.batch_norm(mb.conv2d(image, 4, 3)))), 3),
+        lambda x: mb.dense(mb.flatten(mb.dropout(mb.batch_norm(mb.conv2d(mb.normalise(x, [1], [2]), 4, 3)))), 3),
         (images, labels),
         batch_size=3,
         learners=2,
@@ -161,6 +161,18 @@ def test_a_logarithm_of_nearly_1_keeps_its_digits():
     np.testing.assert_allclose(found["y"], np.log(soft), rtol=1e-5)
     np.testing.assert_allclose(found["z"], soft, rtol=1e-5)
     assert np.isposinf(run(model.SerializeToString(), {"x": np.full((1, 5), 200, np.float32)})["z"]).all()
+
+
+def test_a_row_that_a_mask_hides_by_the_least_number_is_a_mean():
+    def make(batch: int) -> Graph:
+        graph = Graph()
+        x, mask = (graph.input(name, (batch, 3, 3)) for name in ("x", "mask"))
+        graph.output("y", mb.scaled_dot_product_attention(x * 0, x, x, mask))
+        return graph
+
+    least, x = np.finfo("f").min, np.arange(9, dtype="f").reshape(1, 3, 3)
+    mask = np.array([[[least] * 3, [-np.inf] * 3, [least, -np.inf, least]]], "f")
+    written_and_read(make, {"x": x, "mask": mask})
 
 
 def test_integers_that_are_scattered_stay_integers():

@@ -1,5 +1,6 @@
 """Models as ONNX files have them: weights by name, training forms, any batch size; or refused with all names."""
 
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +14,7 @@ from mpibow import ops
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph import Array, Graph
 from mpibow.onnx.comparison import compare, evaluated
-from mpibow.onnx.net import OnnxNet, inputs_of
+from mpibow.onnx.net import OnnxNet, check, inputs_of
 from mpibow.onnx.reader import net_of
 from tests.onnx_models.runtime import close, onnx, run
 from tests.refusals import refuses
@@ -36,6 +37,8 @@ IMAGES = """(float[N,3,6,6] x) => (float[N,5] y) {
     f, = Dropout(e, ratio)
     y = Gemm<transB=1>(f, head_w, head_b)
 }"""
+ALIGNED = """scales = Constant<value_floats=[1.0, 1.0, {}]>()
+    y = Resize<mode="linear", coordinate_transformation_mode="align_corners">(x, , scales)"""
 OF_IMAGES = {
     "conv_w": (4, 3, 3, 3), "conv_b": (4,), "bn_scale": (4,), "bn_bias": (4,), "bn_mean": (4,), "bn_var": (4,),
     "head_w": (5, 36), "head_b": (5,),
@@ -131,6 +134,8 @@ def test_extents_that_the_model_leaves_open():
     model = model_of("(float[N,C,L] x) => (float[N,C,L] y) { y = Relu(x) }")
     with pytest.raises(ConfigError, match=r"the input x of net is \(n, C, L\).*shapes="):
         net_of(model, "net")
+    with refuses("from_onnx: shapes: net has no input z"):
+        net_of(model, "net", shapes={"z": (2, 3)})
     net = net_of(model, "net", shapes={"x": (2, 3)})
     with pytest.raises(ShapeError, match=r"net: takes x \(n, 2, 3\), got z"):
         net(Graph().input("z", (4, 2, 2)))
@@ -145,6 +150,51 @@ def test_a_row_of_a_table_by_numbers_of_the_data():
     for wrong, got in ((5, "0 to 5"), (-6, "-6 to 0")):
         with refuses(f"train.i: must lie in [-5, 5), got {got}"):
             mb.fit(net, {"i": [[0, 0, wrong]] * 4, "y": np.zeros((4, 3, 2))}, loss="mse_loss", batch_size=4)
+
+
+READ = {
+    "functions of opset 17": ("(float[N,4] x) => (float[N,4] y) { a = HardSigmoid(x) y = Selu(a) }", {}),
+    "rows of matrices": (
+        "(float[N,4] x) => (float[N,4,2,3] y) { i = Cast<to=7>(x) y = Gather(w, i) }",
+        {"w": (5, 2, 3)},
+    ),
+    "aligned corners": (f"(float[N,1,4] x) => (float[N,1,6] y) {{ {ALIGNED.format(1.5)} }}", {}),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_read_as_onnx_runtime_reads_it(case):
+    model = model_of(*READ[case])
+    inputs = sample(net := net_of(model, "net"), 3)
+    close(evaluated(net, inputs), {"output": run(model.SerializeToString(), inputs)["y"]})
+
+
+def test_an_input_that_is_called_as_a_word_of_python():
+    net = net_of(model_of("(float[N,4] in) => (float[N,4] y) { y = Relu(in) }"), "net")
+    assert str(inspect.signature(net)) == "(xin)"
+
+
+REFUSED = {
+    "aligned corners": (f"(float[N,1,4] x) => (float[N,1,5] y) {{ {ALIGNED.format(1.3)} }}", {},
+        "Resize in node of y: align_corners with scales that give no whole lengths"),
+    "shared statistics": (
+        """(float[N,4] x) => (float[N,4] y) {
+            a = BatchNormalization(x, s, b, m, v)
+            y = BatchNormalization(a, t, c, m, v)
+        }""",
+        dict.fromkeys("sbtcmv", (4,)),
+        "BatchNormalization in node of a: its statistics must be initialisers that no other node reads",
+    ),
+    "a broadcast scale": ("(float[N,4] x) => (float[N,4] y) { y = LayerNormalization(x, w) }", {"w": (1,)},
+        "LayerNormalization in node of y: weights of another shape than the last axes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_by_name(case):
+    *model, rule = REFUSED[case]
+    with refuses(f"from_onnx: {rule}"):
+        check(net_of(model_of(*model), "net"))
 
 
 @pytest.mark.parametrize("opset", [9, 13, 23])

@@ -131,6 +131,17 @@ class NoGradient(Of):
         super().__init__(lambda x: torch.sqrt(x * 0))
 
 
+class Homonyms(nn.Module):
+    """Weights and buffers with the names of operators and of the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mul, self.mean, self.x = nn.Parameter(torch.rand(8)), nn.Buffer(torch.rand(8)), nn.Buffer(torch.rand(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(1, True)) * self.x * self.mul + self.mean
+
+
 class Buffered(nn.Module):
     """`write` changes the buffer that forward reads."""
 
@@ -140,9 +151,9 @@ class Buffered(nn.Module):
         self.register_buffer("c", torch.ones(8))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.h(x) * self.c
+        y = self.h(x)
         self.write(self, y.detach())
-        return y
+        return y * self.c
 
 
 def _assigned(module, y: Tensor) -> None:
@@ -330,6 +341,9 @@ RIGHT = {
         lambda: Of(lambda x: x.sin() * x.cos() + x.erf() * x.sign() - x.floor() * x.log1p().nan_to_num()),
         (3, 8),
     ),
+    "homonyms": (Homonyms, (3, 8)),
+    "powers": (lambda: Of(lambda x: 2**x + x.clamp(min=1e-3).pow(x.sigmoid())), (3, 8)),
+    "norms": (lambda: Of(lambda x: functional.normalize(x, p=1) * x.norm(torch.inf, 1, True)), (3, 8)),
     "bags": (lambda: nn.Sequential(Of(lambda x: x.argsort(1)), nn.EmbeddingBag(8, 3)), (3, 8)),
     "a tied row of padding": (TiedPadding, (3, 8)),
     "unfold and einsum": (lambda: Of(lambda x: torch.einsum("bij,bkj->bik", *[x.unfold(1, 4, 2)] * 2)), (3, 8)),
@@ -340,6 +354,10 @@ REFUSED = {
     "momentum=None": (lambda: nn.BatchNorm1d(8, momentum=None), (2, 8), "batch norm of momentum=None"),
     "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(8, 3)), (2, 8), "has a spectral norm"),
     "old spectral norm": (lambda: nn.utils.spectral_norm(nn.Conv2d(3, 4, 3)), (2, 3, 8, 8), "has a spectral norm"),
+    "hook": (
+        lambda: nn.Linear(8, 3).apply(lambda part: part.weight.register_hook(torch.neg)), (2, 8),
+        "weight has a hook on its gradient, which would not be called; remove it$",
+    ),
     "a mask that chooses": (lambda: Of(lambda x: x[x > 0].sum() * x), (2, 8), "index in .*depends on the data"),
     "scaled by frequency": (
         lambda: nn.Sequential(Of(lambda x: x.argsort(1)), nn.EmbeddingBag(8, 3, scale_grad_by_freq=True)), (2, 8),
@@ -353,6 +371,11 @@ REFUSED = {
     "buffer in place": (lambda: Buffered(lambda module, y: module.c.copy_(y[0])), (2, 8), "writes into the buffer c"),
     "buffer assigned": (lambda: Buffered(_assigned), (2, 8), "writes into the buffer c"),
     "part of a buffer": (lambda: Buffered(_part), (2, 8), "writes into the buffer c"),
+    "buffer in no_grad": (lambda: Buffered(torch.no_grad()(lambda net, y: net.c.add_(1))), (2, 8), "into the buffer c"),
+    "weight in no_grad": (
+        lambda: Buffered(torch.no_grad()(lambda module, y: module.h.weight.mul_(0.9))), (2, 8),
+        r"mul_ in .*: writes into the parameter h\.weight, which forward reads; here forward changes nothing$",
+    ),
     "casts to 16 bits": (lambda: Of(lambda x: x.half()), (2, 8), "Of casts to 16 bits"),
     "view as a type": (lambda: Of(lambda x: x * x.view(torch.int32)), (2, 8), "view in Of.*a view as another type"),
     "one element viewed as a type": (

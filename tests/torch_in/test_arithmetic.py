@@ -63,6 +63,7 @@ EXACT = {
     "x % -0.3": (lambda x: x % -0.3, NUMBERS),
     "x % y": (lambda x, y: x % y, NUMBERS, DIVISORS),
     "abs": (lambda x: x.abs(), LARGE),
+    "cat": (lambda x: torch.cat([x, x > 0], 1), LARGE),
     "index_add": (lambda x: x.index_add(1, torch.tensor([1, 0]), x[:, :2], alpha=-1), LARGE),
     "pad": (lambda x: F.pad(x, (1, 0), value=2**24 + 1), LARGE),
     "power": (lambda x: (x % 1200) ** 3, LARGE),
@@ -79,6 +80,16 @@ EXACT = {
 def test_equal(name: str):
     function, *inputs = EXACT[name]
     np.testing.assert_array_equal(computed(function, *inputs), function(*inputs))
+
+
+def test_0_and_1_for_bools():
+    net = mb.from_torch(Function(lambda x, mask: x.masked_fill(~mask, 0)), (NUMBERS, NUMBERS > 0))
+
+    def build(graph):
+        return net(graph.input("x", NUMBERS.shape), graph.input("mask", NUMBERS.shape, "int32"))
+
+    found = same.computed(build, {"x": NUMBERS, "mask": (NUMBERS > 0).int()}, torch.float32)[0][0]
+    np.testing.assert_array_equal(found, NUMBERS.relu())
 
 
 def test_integers_are_not_rounded_to_floats():

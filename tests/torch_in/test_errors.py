@@ -146,8 +146,8 @@ def test_weights_that_do_not_fit():
     weights = {"weight": np.ones((2, 3), "f4"), "bias": np.zeros(2, "f4")}
     made = into_torch(nn.Linear(3, 2), weights)
     assert float(made.weight.detach().sum()) == 6
-    with pytest.raises(ConfigError, match=r"weight is \(2, 3\), Linear has \(4, 3\)"):
-        into_torch(nn.Linear(3, 4), weights)
+    with pytest.raises(ConfigError, match=r"weight is \(2, 3\), Linear has \(3, 2\)"):
+        into_torch(nn.Linear(2, 3), weights)
     with pytest.raises(ConfigError, match="the net has the weight bias, Linear has none of that name"):
         into_torch(nn.Linear(3, 2, bias=False), weights)
     del weights["bias"]
