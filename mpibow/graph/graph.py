@@ -304,7 +304,7 @@ class Graph:
             what = "an input" if name in self.inputs else "a tensor"
             raise ShapeError(f"{name}: this graph already has {what} of that name; give this one another name=")
         if any(not isinstance(n, int) or not 0 < n < 1 << 31 for n in shape):  # oneDNN ends the process beyond
-            raise ShapeError(f"{name}: every extent must be an integer of at least 1, got {shape}")
+            raise ShapeError(f"{name}: every extent must be an integer of at least 1 and below 2**31, got {shape}")
         self.tensors[name] = Tensor(self, name, shape, dtype)
         return self.tensors[name]
 

@@ -28,7 +28,7 @@ ERRORS = {
     ),
     "dense without units": (
         lambda g, x: ops.dense(vector(g), 0),
-        "dense1: every extent must be an integer of at least 1, got (2, 0)",
+        "dense1: every extent must be an integer of at least 1 and below 2**31, got (2, 0)",
     ),
     "conv of a vector": (
         lambda g, x: ops.conv2d(vector(g), 4, 3),
@@ -91,7 +91,7 @@ ERRORS = {
     ),
     "an input of extent 0": (
         lambda g, x: g.input("y", (0, 3)),
-        "y: every extent must be an integer of at least 1, got (0, 3)",
+        "y: every extent must be an integer of at least 1 and below 2**31, got (0, 3)",
     ),
     "two outputs of one name": (
         lambda g, x: (g.output("y", x), g.output("y", x)),
