@@ -15,7 +15,6 @@ from typing import Any
 from mpibow.convert import arguments, crossbow
 from mpibow.convert.conversion import Each, Part, spreader, watched, write_parts
 from mpibow.convert.entries import Entries, file_bytes, part_of
-from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 
 
