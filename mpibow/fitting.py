@@ -213,7 +213,7 @@ class JobArguments:
 
     def __post_init__(self) -> None:
         """Raises ConfigError where net, losses and metrics are none."""
-        losses = self.loss.values() if isinstance(self.loss, Mapping) else (self.loss,)
+        losses = filter(callable, self.loss.values() if isinstance(self.loss, Mapping) else [self.loss])
         for key, given, remedy in (
             ("net", self.net, "give mpibow.from_torch(net, (example,))"),
             *(("loss", getattr(each, "func", each), "give its name, as 'cross_entropy'") for each in losses),

@@ -18,6 +18,7 @@ from mpibow.graph import FLOAT, Array
 from .program import SourcePlace
 
 CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # prefixes of calls that compute nothing
+WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")  # calls of a graph within the graph
 FRAME = re.compile(r'File "(.*)", line (\d+).*\n\s*(.*)')
 
 
@@ -73,16 +74,15 @@ def place_of(node: Node, around: SourcePlace) -> SourcePlace:
 
 def check_buffers(graph: Graph, specs: Mapping[str, InputSpec], around: SourcePlace) -> None:
     """Raises ConfigError where the module reads a buffer or a weight that its forward writes: here both stay."""
-    parts = [getattr(graph.owning_module, node.target) for node in graph.find_nodes(op="get_attr")]
-    graphs = [graph, *(part.graph for part in parts if hasattr(part, "graph"))]  # with other gradients
+    graphs = [part.graph for part in graph.owning_module.modules() if hasattr(part, "graph")]  # and those within it
     tensors = [node for each in graphs for node in each.nodes if isinstance(node.meta.get("val"), Tensor)]
     for buffer in graph.find_nodes(op="placeholder"):
         if specs[buffer.name].kind.name not in ("BUFFER", "PARAMETER"):
             continue
         alike = [node for node in tensors if one_memory(node.meta["val"], buffer.meta["val"])]
         writers = [user for node in alike for user in node.users if writes(name_of(user.target))]
-        readers = {user for node in alike for user in node.users} - {*alike, *writers}
-        if readers and any(user.args[0] in alike for user in writers):
+        users = {user for node in alike for user in node.users if name_of(user.target) not in WRAPPERS}
+        if users - {*alike, *writers} and any(user.args[0] in alike for user in writers):
             raise ConfigError(
                 f"from_torch: {name_of(writers[0].target)} in {place_of(writers[0], around)}: writes into the "
                 f"{specs[buffer.name].kind.name.lower()} {specs[buffer.name].target}, which forward reads; here "

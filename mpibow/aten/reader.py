@@ -19,6 +19,7 @@ from .decomposition import anew, matrices_of, parts_of
 from .folding import SIZES, ByBatch, at, extent_of, formula_of, joined
 from .nodes import (
     CHECKS,
+    WRAPPERS,
     array_of,
     check_buffers,
     dtype_name,
@@ -60,7 +61,6 @@ WHEREABOUTS = (
     "sparse_grad",
     "implicit",
 )
-WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")  # calls of a graph within the graph
 
 
 class ExportReader:

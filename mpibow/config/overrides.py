@@ -15,14 +15,14 @@ Path = tuple[str, ...]
 
 
 def override(kind: type, mapping: Mapping[str, object], overrides: Sequence[str]) -> dict[str, Any]:
-    """`mapping` with the overrides set in it, deeper ones and later ones last; `kind` is the dataclass of the result.
+    """`mapping` with the overrides set in it, later ones last; `kind` is the dataclass of the result.
 
     An override replaces the value at its path. One that switches a `name` (`rule.name=ssgd`) drops the keys that only
     the old name has, unless they are overrides themselves. Raises ConfigError naming the override.
     """
     pairs = [_pair(text) for text in overrides]
     result: dict[str, Any] = plain(mapping)
-    for path, value in sorted(pairs, key=lambda pair: len(pair[0])):
+    for path, value in pairs:
         _set(result, path, value)
     _drop(kind, plain(mapping), result, (), {path for path, _ in pairs})
     return result

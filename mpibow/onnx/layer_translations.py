@@ -188,9 +188,9 @@ def resize(
     rank, scaled = len(x.shape), scales is not None and constant(scales).size > 0
     numbers = constant(scales if scaled else sizes)
     wanted = dict(zip([axis % rank for axis in axes or range(rank)], numbers, strict=True))
-    whole = not scaled or all((x.shape[axis] * n).is_integer() for axis, n in wanted.items())
-    aligned = coordinate_transformation_mode == "align_corners"
-    need(whole or not aligned, "align_corners with scales that give no whole lengths")
+    whole = not scaled or all(x.shape[axis] * float(n) % 1 < 1e-4 for axis, n in wanted.items())
+    fits = whole or coordinate_transformation_mode != "align_corners"
+    need(fits, "align_corners with scales that give no whole lengths")
     matrices = list[Array]()
     for axis, extent in enumerate(x.shape):
         unchanged = 1 if scaled else (not axis and site.fixed) or extent

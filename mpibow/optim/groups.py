@@ -95,8 +95,9 @@ def check_groups(groups: Sequence[WeightGroup], names: Sequence[str]) -> None:
     for n, group in enumerate(groups):
         free = [name for name in names if group_of(groups[:n], name) is None]  # the first match wins
         if not any(fnmatchcase(name, group.match) for name in free):
+            left = some(free) or "none that the groups before leave"
             raise ConfigError(
-                f"update.groups[{n}].match: must match a weight's name, got {group.match!r}; there are {some(free)}"
+                f"update.groups[{n}].match: must match a weight's name, got {group.match!r}; there are {left}"
             )
     if len(frozen_of(groups, names)) == len(names):
         raise ConfigError("update.groups: freeze all weights; leave some to be trained")

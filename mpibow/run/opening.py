@@ -309,8 +309,9 @@ def _ledger_of(start: Start, job: Job) -> Ledger:
 
 def chooser_of(job: Job) -> str:
     """The data that choose, as a checkpoint names them: where they have changed, there is no best so far."""
-    chooser = job.chooser or "test"
-    return chooser if job.config.data is None else f"{chooser} {getattr(job.config.data, chooser)}"
+    if job.chooser == "validation" and job.config.data is not None:
+        return f"validation {job.config.data.validation}"
+    return job.chooser or "test"
 
 
 def choose_loading(job: Job, comm: Communicator) -> Loading:

@@ -289,7 +289,6 @@ BOX = {"shape": {"name": "box", "sides": [1, 2], "colour": "blue", "lid": True}}
         (["shape.name=box"], Box(sides=(1, 2), colour="blue", lid=True)),
         (["shape.lid=false", "shape.lid=true"], Box(sides=(1, 2), colour="blue", lid=True)),
         (["shape=null", "shape.lid=true"], Box(lid=True)),
-        (["shape.lid=true", "shape={colour: black}", "shape.colour=blue"], Box(colour="blue", lid=True)),
     ],
 )
 def test_overrides(overrides, shape):

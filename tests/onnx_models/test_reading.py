@@ -159,6 +159,7 @@ READ = {
         {"w": (5, 2, 3)},
     ),
     "aligned corners": (f"(float[N,1,4] x) => (float[N,1,6] y) {{ {ALIGNED.format(1.5)} }}", {}),
+    "a rounded scale": (f"(float[N,1,7] x) => (float[N,1,57] y) {{ {ALIGNED.format(8.1428576)} }}", {}),
 }
 
 
@@ -167,6 +168,15 @@ def test_read_as_onnx_runtime_reads_it(case):
     model = model_of(*READ[case])
     inputs = sample(net := net_of(model, "net"), 3)
     close(evaluated(net, inputs), {"output": run(model.SerializeToString(), inputs)["y"]})
+
+
+def test_functions_of_an_old_opset():
+    model = model_of("(float[N,4] x) => (float[N,4] y) { y = my.Twice(x) }", opset=13)
+    model.opset_import.append(onnx.helper.make_opsetid("my", 1))
+    twice = '<domain: "my", opset_import: ["": 13]> Twice (x) => (y) { y = Add(x, x) }'
+    model.functions.append(onnx.parser.parse_function(twice))
+    inputs = sample(net := net_of(model, "net"), 3)
+    close(evaluated(net, inputs), {"output": 2 * inputs["x"]})
 
 
 def test_an_input_that_is_called_as_a_word_of_python():

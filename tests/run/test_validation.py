@@ -199,12 +199,6 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
     return found
 
 
-def test_other_test_data_choose_anew(here: Path):
-    for own in (["stop.epochs=2"], ["data.test=data/train"]):
-        train(open_job(load_mapping(RECORDS, ["data.validation=null", *own])), Single(), resume="auto")
-    assert "test data/test data decided which checkpoint was the best; the choice begins anew" in tiny.log(Path("runs"))
-
-
 def test_a_runs_own_data_are_evaluated_by_name(here: Path, capsys):
     found = train(open_job(load_mapping(RECORDS)), Single()).summary
     validation = said(["runs/run", "validation", "--predictions", "told.csv"], capsys)

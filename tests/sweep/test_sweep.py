@@ -142,9 +142,6 @@ def test_ranks(folder: Path):
              "schedule, warmup, groups, momentum, nesterov, half_life\nin the cell update.rate=1; nothing was run"),
         (["update.lr=0.1,-1"], 2,
          "update.lr: must be a number above 0, got -1\nin the cell update.lr=-1; nothing was run"),
-        (["update.lr=-1", "update={momentum: 0.9}"], 2,
-         "update.lr: must be a number above 0, got -1\nin the cell update.lr=-1 update={momentum: 0.9}; "
-         "nothing was run"),
         (["model.hiden=[3]"], 2,
          "model.hiden: is not a setting of mlp; did you mean 'hidden'?\nin the cell model.hiden=[3]; nothing was run"),
         (["learners=1,[1,1]"], 2,

@@ -74,6 +74,15 @@ class Of(nn.Module):
         return self.function(self.h(x))
 
 
+class Still(Of):
+    """A module without gradients in front of a dense layer."""
+
+    def forward(self, x: Tensor):
+        with torch.no_grad():
+            y = self.function(x)
+        return self.h(y)
+
+
 class Arguments(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -305,6 +314,7 @@ RIGHT = {
         (2, 1, 2, 3, 4),
     ),
     "in no_grad": (lambda: Of(lambda x: x * _constant(x)), (2, 8)),
+    "norm in no_grad": (lambda: Still(nn.BatchNorm1d(8)), (4, 8)),
     "parts written": (lambda: Of(_written), (2, 8)),
     "rows of the batch": (
         lambda: Of(lambda x: x.view(-1, 4, 2)[torch.arange(x.shape[0]), x.abs().argmax(1) % 4]),
