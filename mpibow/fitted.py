@@ -148,7 +148,7 @@ class Fitted:
         return found if len(found) > 1 else next(iter(found.values()))
 
     def predictor(self, batch_size: int, average: bool) -> Predictor:
-        """The net with its weights, for batches of this size; it is kept until another one is asked for."""
+        """The net, ready for batches of `batch_size` samples; it is kept until another one is asked for."""
         if (ready := self._ready.get((batch_size, average))) is None:
             ready = Predictor(self.make, self.config, self.weights_of(average), batch_size)
             self._ready.clear()

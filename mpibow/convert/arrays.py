@@ -18,7 +18,7 @@ from mpibow.errors import RecordError
 from mpibow.system import open_file
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-FAULTS = (  # errors of NumPy, of its reading of a header as Python, and of zipfile for damaged files
+FAULTS = (  # what NumPy raises for a damaged file, as it parses its header as Python, and zipfile
     ValueError,
     EOFError,
     SyntaxError,

@@ -178,7 +178,7 @@ class ArrayItems:
 
 
 def _length(arrays: Any) -> int:
-    """Of the longest, so that a shorter one lacks a row."""
+    """The rows of the longest array: reading the last of them fails where another has fewer."""
     parts = tuple(arrays.values()) if isinstance(arrays, Mapping) else arrays
     return max(map(_length, parts)) if isinstance(parts, tuple) else len(parts)
 

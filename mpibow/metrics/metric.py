@@ -16,7 +16,7 @@ OWN = {"loss": False, "training_loss": False, "accuracy": True}  # metrics of ev
 
 
 def ratio(part: Array, whole: Array) -> float:
-    """NaN of nothing."""
+    """part / whole; NaN where the whole is 0."""
     return float(part) / float(whole) if whole else np.nan
 
 

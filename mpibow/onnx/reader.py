@@ -132,7 +132,7 @@ class ModelReader:
     def _inferred(self, model: "ModelProto") -> "ModelProto":
         """The model in an opset that is read, without functions that have no counterpart, and with all types."""
         for opset, may_fail in ((OLDEST, nullcontext()), (FUNCTIONS, suppress(Exception))):
-            if _opset(model) < opset and (opset == OLDEST or not model.functions):  # it loses functions
+            if _opset(model) < opset and (opset == OLDEST or not model.functions):  # conversion would drop them
                 with may_fail:
                     model = self.onnx.version_converter.convert_version(model, opset)
         self._fill(model)

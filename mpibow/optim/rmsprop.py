@@ -101,6 +101,8 @@ class RmsProp(Update):
     name: Literal["rmsprop"] = "rmsprop"
 
     def at(self, samples: int) -> Self:
+        if self.half_life is None:
+            return self
         return replace(self, alpha=kept(self.alpha, self.half_life, samples), half_life=None)
 
     @property

@@ -9,7 +9,7 @@ from mpibow.graph import Array
 from mpibow.kernels.numpy.resize import BITS
 
 from .command import Command
-from .native import Doubles, Words, native, octets
+from .native import Doubles, Words, native_stepwise, octets
 from .numeric import inlined
 
 _i, _b, _u = np.int32, np.uint8, np.uint64
@@ -72,7 +72,7 @@ def _rows(ring: Array, low: int, weights: Array, sums: Array, out: Array, stride
             target[x] = _b(source[x] >> BITS)
 
 
-@native
+@native_stepwise
 def resized(size: int, images: Words, parts: Words, sides: Words, windows: Doubles, outs: Words) -> None:
     """As in `resize`."""
     sums = np.empty(3 * size, np.int32)
