@@ -10,7 +10,8 @@ from .site import Function, of_floats
 
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """It has no gradient at the limits."""
-    low, high = float(min_val), float(max_val)
+    low = float(min_val)
+    high = float(max_val)
     if low == 0 < high:
         return ops.clipped_relu(x, high)
     return ops.where(ops.ge(x, high), high, ops.where(ops.le(x, low), low, x))

@@ -29,7 +29,9 @@ def refuse_difference(
     Numbers of a size of which all are below `least` are compared with that.
     """
     for name, array in theirs.items():
-        x, y, rule = np.asarray(ours[name], float), np.asarray(array, float), f"{gives} {name} {than}: "
+        x = np.asarray(ours[name], float)
+        y = np.asarray(array, float)
+        rule = f"{gives} {name} {than}: "
         if x.shape != y.shape:
             raise ConfigError(f"{rule}{x.shape}, not {y.shape}; {remedy}")
         tops = sizes(y)
@@ -38,7 +40,8 @@ def refuse_difference(
             top = tops[np.searchsorted(tops[:-1], np.abs(y))]
         far = ~(gaps <= close * np.maximum(top, least))
         if far.any():
-            gap, size = gaps[far].max(), top[far].max()
+            gap = gaps[far].max()
+            size = top[far].max()
             raise ConfigError(f"{rule}they differ by {gap:.3g}, the largest number is {size:.3g}; {remedy}")
 
 

@@ -42,7 +42,8 @@ def arithmetic(sign: str, site: Site, self: Argument, other: Argument, alpha: fl
     if of_integers(site, self, other):
         y = whole(site, other)
         return integer(whole(site, self), sign, y if alpha == 1 else integer(y, "*", whole(site, alpha)))
-    x, by = site.operand(self), site.operand(other)
+    x = site.operand(self)
+    by = site.operand(other)
     made: Tensor | float = SIGNS[sign](x, by if alpha == 1 else by * float(alpha))
     return made
 
@@ -52,7 +53,8 @@ def divide(site: Site, self: Argument, other: Argument, rounding_mode: str | Non
         if rounding_mode == "trunc":
             refuse("a quotient of integers that is rounded to 0; rounding_mode='floor' is there")
         return integer(whole(site, self), "//", whole(site, other))
-    x, y = site.floats(self), site.operand(other)
+    x = site.floats(self)
+    y = site.operand(other)
     if rounding_mode == "floor":  # of x / y before it is rounded, as PyTorch's
         found = ops.floor((x - remainder(site, x, y)) / y + 0.25)
         if isinstance(y, Tensor):
@@ -102,7 +104,8 @@ def invert(site: Site, self: Value) -> Tensor:
 
 
 def compare(sign: str, site: Site, self: Argument, other: Argument) -> Tensor:
-    x, y = site.operand(self), site.operand(other)
+    x = site.operand(self)
+    y = site.operand(other)
     if isinstance(y, Tensor) and not isinstance(x, Tensor):
         sign, x, y = TURNED.get(sign, sign), y, x
     made: Tensor = getattr(ops, sign)(x if isinstance(x, Tensor) else ops.full((), x), y)
@@ -119,7 +122,8 @@ def larger(sign: str, site: Site, self: Value, other: Value) -> Tensor:
     """The larger of two, or for "min" the smaller."""
     if of_integers(site, self, other):
         return integer(whole(site, self), sign, whole(site, other))
-    x, y = site.floats(self), site.floats(other)
+    x = site.floats(self)
+    y = site.floats(other)
     return maximum(x, y) if sign == "max" else -maximum(-x, -y)
 
 
@@ -147,7 +151,8 @@ def index_put(
 ) -> Tensor:
     """self with one number where a mask holds."""
     mask, *others = indices
-    fill, more = number(values), bool(others) or accumulate
+    fill = number(values)
+    more = bool(others) or accumulate
     if more or fill is None or mask is None or dtype_of(mask) != "bool" or mask.shape != self.shape[: len(mask.shape)]:
         refuse("it writes at places of its own; only x[mask] = number is there, else use torch.where or index_add")
     x = site.tensor(self)

@@ -50,7 +50,8 @@ def compare(net: TorchNet, examples: Samples, free: int) -> int:
     Gradients are those of one random sum of all outputs. Where the plan needs more than half of `free` bytes, nothing
     is compared, and the bytes are returned; else 0.
     """
-    kind, plan = net.program.kind, _plan(net, training=True)
+    kind = net.program.kind
+    plan = _plan(net, training=True)
     needed = 2 * plan.arena_bytes + 40 * plan.layout.size  # PyTorch's activations as well, its weights and gradients
     if needed > free // 2:
         return needed
@@ -84,7 +85,8 @@ def compare(net: TorchNet, examples: Samples, free: int) -> int:
     if ours.statistics:
         ours = _by_numpy(net, _plan(net, training=False), samples)
     close, _ = CLOSE if evaluated.exact else LOOSE
-    gives, than = f"from_torch: {kind} gives another", "in evaluation than the net that was read from it"
+    gives = f"from_torch: {kind} gives another"
+    than = "in evaluation than the net that was read from it"
     refuse_difference(gives, ours.outputs, than, evaluated.outputs, BRANCHES, close)
     return 0
 
@@ -124,7 +126,9 @@ def _in_torch(net: TorchNet, samples: Mapping[str | int, Tensor], precision: tor
     def cast(tensor: Tensor) -> Tensor:
         return tensor.detach().to(precision, copy=True) if tensor.is_floating_point() else tensor.detach().clone()
 
-    module, kind, means = net.module, net.program.kind, Means(precision)
+    module = net.module
+    kind = net.program.kind
+    means = Means(precision)
     known = net.program.parameters  # of tied ones, the last has the gradient
     named = {each: name for name, each in module.named_parameters(remove_duplicate=False) if name in known}
     weights = {name: cast(each).requires_grad_(each.requires_grad) for each, name in named.items()}
@@ -168,7 +172,8 @@ class Means(TorchDispatchMode):  # type: ignore[misc]
 
     def __init__(self, precision: torch.dtype) -> None:
         super().__init__()
-        self.precision, self.bits = precision, 64
+        self.precision = precision
+        self.bits = 64
 
     def __torch_dispatch__(
         self,

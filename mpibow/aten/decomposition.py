@@ -43,7 +43,7 @@ def parts_of(node: Node, known: Container[str]) -> Graph | None:
             graph = make_fx(apply, decomposition_table=decompositions())(*flat).graph
     except Exception:  # no decomposition: the caller names the operator as lacking
         return None
-    dependent: set[Node] = set()  # on a tensor
+    dependent = set[Node]()  # on a tensor
     for each in graph.nodes:
         name = name_of(each.target)
         if name.startswith("bernoulli"):  # such as alpha_dropout, of which evaluation is another formula
@@ -63,7 +63,8 @@ def matrices_of(node: Node) -> list[Argument]:
     """The matrix by which each axis is resized, old times new: PyTorch's own result for unit vectors along it."""
     x, *others = node.args
     settings = dict(zip([each.name for each in node.target._schema.arguments][1:], others, strict=False)) | node.kwargs
-    made, extents = list[Argument](), [int(extent) for extent in x.meta["val"].shape[2:]]
+    made = list[Argument]()
+    extents = [int(extent) for extent in x.meta["val"].shape[2:]]
     for axis, n in enumerate(extents):
         alone = dict(settings)
         for key, least in (("output_size", 2), ("scale_factors", 1.0)):  # of the other axes, of extent 2

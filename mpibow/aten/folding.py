@@ -1,7 +1,5 @@
 """Values of an exported graph that depend on no input but the batch size: computed at reading, for two sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,7 +46,8 @@ def formula_of(arrays: Sequence[Array]) -> dict[str, Any] | None:
 
     They are an array of the first samples, and one to add for each sample more along one axis that is the batch.
     """
-    batch, size = list[int](), list[int | BatchExtent]()
+    batch = list[int]()
+    size = list[int | BatchExtent]()
     split = list[int | BatchExtent]()  # as `size`, with two axes for an extent of n times: (n, times)
     for extents in zip(*(array.shape for array in arrays), strict=True):
         extent = multiple(extents)
@@ -98,7 +97,7 @@ def multiple(sizes: Sequence[int]) -> int | BatchExtent | ByBatch:
     return BatchExtent(times) if list(sizes) == [times * n for n in SIZES] else ByBatch(tuple(sizes))
 
 
-def extent_of(value: int | SymInt, kind: str) -> int | BatchExtent | ByBatch:
+def extent_of(value: "int | SymInt", kind: str) -> int | BatchExtent | ByBatch:
     """A size as a number, as a multiple of the batch size, or in another way."""
     if isinstance(value, int):
         return value

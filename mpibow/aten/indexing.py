@@ -15,7 +15,8 @@ from .site import BySample, Function, ModuleArray, Result, Site, Value, dtype_of
 
 def rows(site: Site, table: Tensor, index: Value) -> Tensor:
     """table (k, ...)[index (...)], whose rows may occur twice."""
-    width, wanted = prod(table.shape[1:]), index.shape
+    width = prod(table.shape[1:])
+    wanted = index.shape
     flat = ops.reshape(table, (table.shape[0], width))
     numbers = ops.reshape(site.tensor(index), (-1, 1))
     found = ops.gather(flat, 0, ops.expand(numbers, (numbers.shape[0], width)))
@@ -39,7 +40,8 @@ def embedding(
 
 def _numbered(site: Site, self: Value, indices: Sequence[Value | None]) -> dict[int, Array | Tensor]:
     """The integers that index each axis; a mask without data stands for the places where it holds."""
-    found, axis = dict[int, Array | Tensor](), 0
+    found = dict[int, Array | Tensor]()
+    axis = 0
     for index in indices:
         if isinstance(index, ModuleArray) and not index.trained:
             index = index.array
@@ -81,7 +83,8 @@ def _flat_places(places: Sequence[Array | Tensor], extents: Sequence[int], batch
 
 def indexed(site: Site, self: Value, indices: Sequence[Value | None]) -> Tensor:
     """self[i, j, ...], of arrays of numbers."""
-    x, places = site.tensor(self), _numbered(site, self, indices)
+    x = site.tensor(self)
+    places = _numbered(site, self, indices)
     axes = [*places]
     together = axes == list(range(axes[0], axes[-1] + 1))
     flat = _flat_places([*places.values()], [x.shape[axis] for axis in axes], site.batch)
@@ -122,7 +125,8 @@ def bags_of(
     **_: object,
 ) -> Result:
     """embedding_bag, where all bags have as many numbers: 0 sums, 1 means, 2 maxima."""
-    bags, total = offsets.shape[0], indices.shape[0]
+    bags = offsets.shape[0]
+    total = indices.shape[0]
     count = total // bags
     even = isinstance(offsets, BySample) and not offsets.first.any() and bool((offsets.step == count).all())
     need(even and count * bags == total, "bags of different sizes")

@@ -43,7 +43,9 @@ def convolution(
     output_padding: Axes | None = None,
 ) -> Tensor:
     """Of images, or of volumes: images whose channels are those of neighbouring frames. Transposed with the last."""
-    x, (units, inputs, *extents), axes = site.floats(input), weight.shape, len(weight.shape) - 2
+    x = site.floats(input)
+    units, inputs, *extents = weight.shape
+    axes = len(weight.shape) - 2
     kernel, step, apart = (both(each, axes) for each in (extents, stride, dilation))
     if isinstance(padding, str):
         reach = [a * (k - 1) * (padding == "same") for a, k in zip(by_axis(dilation, axes), extents, strict=True)]
@@ -51,7 +53,8 @@ def convolution(
     else:
         sides = [(n, n) for n in by_axis(padding, axes)]
     if axes == 3 or any(before != behind for before, behind in sides):
-        x, sides = padded(x, [n for side in reversed(sides) for n in side]), [(0, 0)] * axes
+        x = padded(x, [n for side in reversed(sides) for n in side])
+        sides = [(0, 0)] * axes
     if axes == 3:
         frames = neighbours(x, extents, stride, 0, dilation)
         x = ops.reshape(combined(partial(ops.stack, axis=2), frames), (x.shape[0], -1, *frames[0].shape[2:]))
@@ -99,7 +102,7 @@ def batch_norm(
 
 def channels(x: Tensor) -> Shape:
     """The shape of a number for each channel."""
-    return (x.shape[1], *(1 for _ in x.shape[2:]))
+    return x.shape[1], *(1 for _ in x.shape[2:])
 
 
 def normal(x: Tensor, axes: Sequence[int], eps: float, centred: bool = True) -> Tensor:
@@ -133,7 +136,8 @@ def layer_norm(
     bias: Weight = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    x, shape = site.floats(input), tuple(normalized_shape)
+    x = site.floats(input)
+    shape = tuple(normalized_shape)
     return normed(site, ops.LayerNorm(len(shape), eps), x, shape, weight, bias)
 
 
@@ -142,7 +146,8 @@ def rms_norm(
 ) -> Tensor:
     if eps is None:
         refuse("an RMS norm without eps, which then depends on the precision: give it one, as eps=1e-6")
-    x, shape = site.floats(input), tuple(normalized_shape)
+    x = site.floats(input)
+    shape = tuple(normalized_shape)
     return normed(site, ops.RmsNorm(len(shape), eps), x, shape, weight, None)
 
 
@@ -179,7 +184,7 @@ def dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
     moved = ops.permute(x, *order) if axes[0] else x
     times = () if moved.shape[0] == site.batch else (-1,)
     y = reshape(ops.dropout(reshape(moved, (site.batch, *times, *moved.shape[1:])), p), moved.shape)
-    return ops.permute(y, *(order.index(each) for each in range(len(order)))) if axes[0] else y
+    return ops.permute(y, *map(order.index, range(len(order)))) if axes[0] else y
 
 
 def feature_dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
@@ -202,7 +207,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    q, k, v = (site.floats(each) for each in (query, key, value))
+    q, k, v = map(site.floats, (query, key, value))
     if enable_gqa and k.shape[-3] != q.shape[-3]:
         count = q.shape[-3] // k.shape[-3]  # copies of each head, side by side
         k, v = (ops.expand(unsqueeze(x, -3), (*x.shape[:-2], count, *x.shape[-2:])) for x in (k, v))
@@ -236,10 +241,12 @@ def cross_entropy(
 ) -> Tensor:
     """Of logits (n, classes, ...) and labels; its mean is over the labels that are not ignored."""
     need(weight is None and len(target.shape) < len(self.shape), "cross-entropy of probabilities, or with weights")
-    x, labels = site.floats(self), site.tensor(target)
+    x = site.floats(self)
+    labels = site.tensor(target)
     if x.ndim > 2:
         x = ops.permute(x, 0, *range(2, x.ndim), 1)
-    rows, flat = ops.reshape(x, (-1, x.shape[-1])), ops.reshape(labels, (-1,))
+    rows = ops.reshape(x, (-1, x.shape[-1]))
+    flat = ops.reshape(labels, (-1,))
     losses = ops.softmax_cross_entropy(rows, flat, smoothing=float(label_smoothing), ignore=ignore_index)
     if reduction == 0:
         return ops.reshape(losses, labels.shape)

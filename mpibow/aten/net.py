@@ -1,7 +1,5 @@
 """A program of PyTorch's operators as a net: a function from tensors to tensors, for `mpibow.fit`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,9 +41,9 @@ class TorchNet:
     """
 
     program: TorchProgram
-    module: Module
+    module: "Module"
     operators: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    shorter: tuple[TorchNet, ...] = ()  # the module as it takes shorter sequences
+    shorter: "tuple[TorchNet, ...]" = ()  # the module as it takes shorter sequences
 
     def __repr__(self) -> str:
         return f"TorchNet({self.program.kind}: {len(self.program.calls)} operators, {self.weight_count:,} weights)"
@@ -100,7 +98,8 @@ class TorchNet:
             net = self._fitting(tensors)
             given = net._given((), {name: each for name, each in tensors.items() if name in self.inputs})
             outputs = net._outputs(given)
-            loss, batch = outputs.pop("loss"), next(iter(given.values())).shape[0]
+            loss = outputs.pop("loss")
+            batch = next(iter(given.values())).shape[0]
             for name, output in outputs.items():
                 if output.shape[:1] == (batch,):
                     output.graph.output(name, output)
@@ -120,7 +119,7 @@ class TorchNet:
         found = {each.shape[0] for net in nets for each in net.program.inputs if each.name in names and each.shape}
         return tuple(sorted(found))
 
-    def _fitting(self, tensors: Mapping[str, Tensor]) -> TorchNet:
+    def _fitting(self, tensors: Mapping[str, Tensor]) -> "TorchNet":
         """The net that takes sequences of this length; itself where none does."""
         shapes = {name: each.shape[1:] for name, each in tensors.items()}
         fitting = (net for net in self.shorter if all(shapes.get(x.name) == x.shape for x in net.program.inputs))
@@ -139,7 +138,9 @@ class TorchNet:
     def _outputs(self, given: Mapping[str, Tensor], refusals: list[str] | None = None) -> dict[str, Tensor]:
         """The outputs by name. With `refusals`, errors of calls are added to it, and inputs take the calls' places."""
         first = next(iter(given.values()))
-        graph, batch, made = first.graph, first.shape[0], dict[str, Tensor]()
+        graph = first.graph
+        batch = first.shape[0]
+        made = dict[str, Tensor]()
         values: dict[str, Any] = {f":{name}": each for name, each in given.items()}
         for name, array in self.program.parameters.items():
             values[name] = ModuleArray(name, array, self._uses[name], True)
@@ -189,7 +190,9 @@ class TorchNet:
 def by_samples(loss: Tensor, batch: int) -> Tensor:
     """Losses (n,) whose mean is `loss`, a number: those that it, but for a factor, is the mean of, or itself for each
     sample."""
-    graph, found, factor = loss.graph, loss, 1.0
+    graph = loss.graph
+    found = loss
+    factor = 1.0
     nodes = {node.name: node for node in graph.nodes}
     while found.shape != (batch,):
         node = nodes.get(found.name)
@@ -224,7 +227,8 @@ def _resolved(value: Argument, values: Mapping[str, Any], batch: int) -> Any:
 def check(net: TorchNet) -> None:
     """Raises ConfigError where an operator has no counterpart, naming all such places in the module's source."""
     for batch in (2, 3):
-        graph, refusals = Graph(), list[str]()
+        graph = Graph()
+        refusals = list[str]()
         net.built(graph, batch, refusals)
         lacking = any(call.operator not in net.known for call in net.program.calls)
         if len(refusals) == 1 and not lacking:

@@ -105,7 +105,8 @@ def slice_scatter(
 
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     at = dim % x.ndim
-    row, first = ops.expand(src, (*x.shape[:at], *x.shape[at + 1 :])), index % x.shape[at]
+    row = ops.expand(src, (*x.shape[:at], *x.shape[at + 1 :]))
+    first = index % x.shape[at]
     return slice_scatter(x, unsqueeze(row, at), at, first, first + 1)
 
 

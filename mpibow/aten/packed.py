@@ -25,7 +25,11 @@ class Packed:
     """
 
     def __init__(self, x: Tensor, lengths: Tensor) -> None:
-        self.x, self.lengths, self.dtype, self.device, self.dim = x, lengths, x.dtype, x.device, x.dim
+        self.x = x
+        self.lengths = lengths
+        self.dtype = x.dtype
+        self.device = x.device
+        self.dim = x.dim
         behind = (lengths[:, None] - 1 - torch.arange(x.shape[1]))[..., None]  # (n, t, 1): steps to the last
         self.padding, self.places = behind < 0, behind.clamp(min=0)
 
@@ -46,7 +50,8 @@ class Packed:
         if function.__name__ not in RECURRENT:
             raise ConfigError(f"{function.__name__} takes no packed sequence")
         sequences, initial, weights, biases, layers, dropout, training, both, _ = args
-        each, cells = len(weights) // (layers * (1 + both)), function.__name__ == "lstm"
+        each = len(weights) // (layers * (1 + both))
+        cells = function.__name__ == "lstm"
 
         def run(x: Tensor, number: int, *weights: Tensor) -> Any:
             states = [state[number : number + 1] for state in (initial if cells else [initial])]
@@ -99,9 +104,11 @@ def pad_packed_sequence(
 @contextmanager
 def readable() -> Iterator[None]:
     """PyTorch's functions make and take `Packed`. Modules import them by name, so their code is exchanged."""
-    pack, unpack = rnn.pack_padded_sequence, rnn.pad_packed_sequence
+    pack = rnn.pack_padded_sequence
+    unpack = rnn.pad_packed_sequence
     before = pack.__code__, unpack.__code__
-    pack.__code__, unpack.__code__ = pack_padded_sequence.__code__, pad_packed_sequence.__code__
+    pack.__code__ = pack_padded_sequence.__code__
+    unpack.__code__ = pad_packed_sequence.__code__
     try:
         yield
     finally:

@@ -123,7 +123,8 @@ def refs(value: object) -> Iterator[str]:
 
 def needed(calls: Sequence[OperatorCall], outputs: Ref | Mapping[str, Ref]) -> tuple[OperatorCall, ...]:
     """The calls that the outputs depend on."""
-    names, kept = set(refs(outputs)), list[OperatorCall]()
+    names = set(refs(outputs))
+    kept = list[OperatorCall]()
     for call in reversed(calls):
         if call.name in names:
             names.update(refs(call.arguments))

@@ -71,14 +71,15 @@ class ExportReader:
         self.place = SourcePlace("", self.kind)  # of the node that is read
         self.parameters = dict[str, Tensor]()
         self.buffers = dict[str, Buffer]()
-        self.values: dict[Node, Any] = {}  # a Ref, a constant (ByBatch) tensor, a number or a list of these
-        self.folded: dict[ByBatch, Argument] = {}  # the arguments that these became
-        self.named: dict[Node, str] = {}  # buffers that calls read unchanged
+        self.values = dict[Node, Any]()  # a Ref, a constant (ByBatch) tensor, a number or a list of these
+        self.folded = dict[ByBatch, Argument]()  # the arguments that these became
+        self.named = dict[Node, str]()  # buffers that calls read unchanged
         self.calls = list[OperatorCall]()
         self.inputs = list[ModuleInput]()
 
     def program(self) -> TorchProgram:
-        graph, signature = self.exported.graph, self.exported.graph_signature
+        graph = self.exported.graph
+        signature = self.exported.graph_signature
         specs = {spec.arg.name: spec for spec in signature.input_specs}
         state = {**self.exported.state_dict, **self.exported.constants}
         check_buffers(graph, specs, self.place)
@@ -106,10 +107,11 @@ class ExportReader:
         raise ConfigError(f"from_torch: {name_of(node.target)} in {self.place}: {rule}")
 
     def _place(self, node: Node, spec: InputSpec, state: Mapping[str, Tensor]) -> None:
-        kind, target = spec.kind.name, spec.target
+        kind = spec.kind.name
+        target = spec.target
         if kind == "USER_INPUT":
             value = node.meta["val"]
-            self.inputs.append(ModuleInput(node.name, tuple(int(n) for n in value.shape[1:]), dtype_name(value.dtype)))
+            self.inputs.append(ModuleInput(node.name, tuple(map(int, value.shape[1:])), dtype_name(value.dtype)))
             self.values[node] = Ref(f":{node.name}")
         elif kind == "PARAMETER":
             self.parameters[target] = state[target]
@@ -117,12 +119,14 @@ class ExportReader:
         else:
             tensor = state[target].detach()
             if kind == "BUFFER":
-                self.buffers[target], self.named[node] = Buffer(array_of(tensor), bool(spec.persistent)), target
+                self.buffers[target] = Buffer(array_of(tensor), bool(spec.persistent))
+                self.named[node] = target
             self.values[node] = widened(tensor.clone())
 
     def _value(self, node: Node, name: str) -> Any:
         """The value of a node: a constant, or the result of calls, which have this name."""
-        value, target = node.meta.get("val"), name_of(node.target)
+        value = node.meta.get("val")
+        target = name_of(node.target)
         if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
             return extent_of(value, self.kind)
         if target.startswith(CHECKS):
@@ -177,7 +181,9 @@ class ExportReader:
     def _wrapped(self, node: Node, name: str) -> object:
         """A part of forward under torch.no_grad or autocast."""
         count = 1 if name_of(node.target) == WRAPPERS[0] else 4
-        settings, inner, sources = node.args[:count], self.values[node.args[count]], node.args[count + 1 :]
+        settings = node.args[:count]
+        inner = self.values[node.args[count]]
+        sources = node.args[count + 1 :]
         if count > 1 and settings[2]:
             raise ConfigError(f"from_torch: autocast in {self.place}: leave it out, precision is a setting of the run")
         made = self._inlined(inner.graph, sources, name)
@@ -281,10 +287,12 @@ class ExportReader:
 
     def _wholes(self, node: Node, made: object, name: str) -> list[tuple[Node, object]]:
         """The target of a write, and the tensors that it is a part of, with the result in its place."""
-        part, value = node.args[0], self._argument(made)
+        part = node.args[0]
+        value = self._argument(made)
         found: list[tuple[Node, object]] = [(part, made)]
         while (operator := f"{name_of(part.target)}_scatter") in OPERATORS:
-            arguments, whole = self._arguments(part), part.args[0]
+            arguments = self._arguments(part)
+            whole = part.args[0]
             given = {key: self._argument(each) for key, each in arguments.items()} | {"src": value}
             value = self._call(f"{name}.{len(found) - 1}", operator, given, *self._made(whole.meta["val"]))
             part = whole

@@ -62,7 +62,8 @@ def lstm_cell(site: Site, input: Value, hx: list[Value], **weights: Value) -> Re
 
 def gru_cell(site: Site, input: Value, hx: Value, **weights: Value) -> Tensor:
     (xr, xz, xn), (hr, hz, hn) = gates(site, input, hx, **weights)
-    update, h = ops.sigmoid(xz + hz), site.floats(hx)
+    update = ops.sigmoid(xz + hz)
+    h = site.floats(hx)
     new = ops.tanh(xn + ops.sigmoid(xr + hr) * hn)
     return new + update * (h - new)
 

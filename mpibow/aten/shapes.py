@@ -36,7 +36,8 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 
 def squeeze(site: Site, self: Value, dim: Axes | None = None) -> Tensor:
-    x, made = site.tensor(self), site.call.shape or ()
+    x = site.tensor(self)
+    made = site.call.shape or ()
     if dim is None:
         return reshape(x, tuple(n.times * site.batch if isinstance(n, BatchExtent) else n for n in made))
     axes = {each % x.ndim for each in listed(dim)}

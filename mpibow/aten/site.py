@@ -75,7 +75,8 @@ class Site:
         if isinstance(value, BySample):
             numbers = ops.arange(value.shape[value.axis])
             numbers = ops.reshape(numbers, [-1 if each == value.axis else 1 for each in range(len(value.shape))])
-            first, step = ops.constant(value.first), ops.constant(value.step)
+            first = ops.constant(value.first)
+            step = ops.constant(value.step)
             whole = dtype_of(value) != FLOAT
             made = integer(first, "+", integer(step, "*", numbers)) if whole else first + step * numbers
             return ops.expand(made, value.shape)

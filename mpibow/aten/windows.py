@@ -74,7 +74,8 @@ def max_pool(
     dilation: Axes = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    step, (down, across) = stride or kernel_size, both(padding, axes, 0)
+    step = stride or kernel_size
+    down, across = both(padding, axes, 0)
     kernel, by, apart = (both(each, axes) for each in (kernel_size, step, dilation))
 
     def pool(x: Tensor) -> Tensor:
@@ -102,7 +103,8 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> Tensor:
     need(divisor_override is None or not ceil_mode, "divisor_override where windows hang over the end (ceil_mode)")
-    kernel, step = both(kernel_size, axes), stride or kernel_size
+    kernel = both(kernel_size, axes)
+    step = stride or kernel_size
     pool = partial(
         ops.avg_pool2d, kernel=kernel, stride=both(step, axes), padding=both(padding, axes, 0), ceil=ceil_mode
     )
@@ -111,7 +113,8 @@ def avg_pool(
     if axes == 3:
         need(not ceil_mode and count_include_pad, "a pool of volumes with ceil_mode, or with count_include_pad=False")
         frames = neighbours(y, kernel_size, step, padding)
-        y, count = combined(ops.add, frames), count * len(frames)
+        y = combined(ops.add, frames)
+        count = count * len(frames)
         y = y * (1 / len(frames)) if len(frames) > 1 else y
     return y if divisor_override is None else y * (count / divisor_override)
 
@@ -178,7 +181,8 @@ def _side(x: Tensor, axis: int, count: int, value: float | None, mode: str, fron
     """The padding in front of x along `axis`, or behind it; None for no padding."""
     if count <= 0:
         return None
-    extent, shape = x.shape[axis], (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    extent = x.shape[axis]
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     match mode:
         case "constant":
             return filled(shape, float(value or 0.0), x.dtype)
@@ -202,7 +206,8 @@ def resized(
     **_: object,
 ) -> Tensor:
     """Enlarges by whole numbers in a mode of mpibow; else each of the last axes times a matrix, as PyTorch does it."""
-    x, axes = site.floats(self), len(matrices)
+    x = site.floats(self)
+    axes = len(matrices)
     times = [matrix.shape[1] / len(matrix) for matrix in matrices]
     whole = all(float(each).is_integer() for each in [*times, *(scale_factors or ())])
     if mode is not None and whole and not align_corners:

@@ -19,7 +19,8 @@ def listing(kind: type) -> str:
 def rows(kind: type, path: str = "", owner: str = "") -> Iterator[tuple[str, str, str]]:
     """Path, default and meaning of each setting below `path`; `owner` stands in front of the meaning."""
     for setting in settings_of(kind):
-        where, records = join(path, setting.name), records_of(setting.hint)
+        where = join(path, setting.name)
+        records = records_of(setting.hint)
         if path.endswith("fallback") and setting.name in TOGETHER:
             continue
         if not records:

@@ -33,10 +33,12 @@ def rate_warning(mapping: Mapping[str, object], overrides: Sequence[str], update
 
     `mapping` is read from `origin`; `update` is the result of mapping and overrides.
     """
-    given, after = plain(mapping).get("update"), update.name
+    given = plain(mapping).get("update")
+    after = update.name
     if not isinstance(given, dict) or "lr" not in given or after not in UPDATES:
         return ""
-    before, typed = given.get("name", Sgd.name), {_pair(text)[0] for text in overrides}
+    before = given.get("name", Sgd.name)
+    typed = {_pair(text)[0] for text in overrides}
     if before == after or typed & {("update",), ("update", "lr")}:
         return ""
     usual = UPDATES[after](name=after).lr
@@ -71,13 +73,15 @@ def _set(mapping: dict[str, Any], path: Path, value: object) -> None:
 def _drop(kind: type, old: JsonObject, new: dict[str, Any], path: Path, given: set[Path]) -> None:
     """Deletes from `new`, wherever a name was switched, the keys that only the dataclass named in `old` has."""
     for setting in settings_of(kind):
-        records, where = records_of(setting.hint), (*path, setting.name)
+        records = records_of(setting.hint)
+        where = (*path, setting.name)
         after = new.get(setting.name)
         if not records or not isinstance(after, dict):
             continue
         before = old.get(setting.name)
         before = before if isinstance(before, dict) else {}
-        was, now = record_of(records, before, setting.default), record_of(records, after, setting.default)
+        was = record_of(records, before, setting.default)
+        now = record_of(records, after, setting.default)
         if was and now:
             for name in {s.name for s in settings_of(was)} - {s.name for s in settings_of(now)}:
                 if not any((*where, name)[:length] in given for length in range(1, len(where) + 2)):

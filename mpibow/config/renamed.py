@@ -13,7 +13,8 @@ NAMES: Names = {}  # (part, key) of the older version -> of this one, as ("metri
 
 def renamed(settings: JsonObject, names: Names = NAMES, lines: list[str] | None = None) -> dict[str, Any]:
     """The settings of an older version under the names of this one; `lines` receives one about each."""
-    found, told = dict(settings), [] if lines is None else lines
+    found = dict(settings)
+    told = [] if lines is None else lines
     for (part, key), (new, name) in names.items():
         old = found.get(part)
         if isinstance(old, Mapping) and key in old:

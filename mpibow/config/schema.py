@@ -1,7 +1,5 @@
 """The settings of a run, from one YAML file and its overrides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -277,12 +275,12 @@ def load_mapping(
             problems.append(f"{key}: must be null as the program gives its own, got {show(settings.pop(key))}")
         elif not given and settings.get(key) is None:
             problems.append(f"{key}: is required, as {key}: {example}")
-    data = settings.get("data")
-    if isinstance(data, dict) and isinstance(data.get("augment"), list):
-        problems.append(f"data.augment: must be as {{pad: 4, flip: true}}, got {show(data.pop('augment'))}")
-    if isinstance(data, dict) and isinstance(data.get("normalise"), bool):
-        word = "channel" if data["normalise"] else "none"
-        problems.append(f"data.normalise: must be a word: write {word} for {show(data.pop('normalise'))}")
+    if isinstance(data := settings.get("data"), dict):
+        if isinstance(data.get("augment"), list):
+            problems.append(f"data.augment: must be as {{pad: 4, flip: true}}, got {show(data.pop('augment'))}")
+        if isinstance(data.get("normalise"), bool):
+            word = "channel" if data["normalise"] else "none"
+            problems.append(f"data.normalise: must be a word: write {word} for {show(data.pop('normalise'))}")
     config = build(Config, settings, problems=problems)
     return replace(config, **own) if own else config
 

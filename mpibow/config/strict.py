@@ -112,7 +112,8 @@ def settings_of(kind: Any) -> tuple[Setting, ...]:
     """The fields of a dataclass, but for the one that takes the rest."""
     hints = hints_of(kind)
     defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(kind)}
-    rest, names = rest_of(kind), sorted(defaults, key=lambda name: name != "name")  # the others stay in their order
+    rest = rest_of(kind)
+    names = sorted(defaults, key=lambda name: name != "name")  # the others stay in their order
     return tuple(Setting(name, hints[name], defaults[name]) for name in names if name != rest)
 
 
@@ -176,7 +177,8 @@ def _value(setting: Setting, value: object, path: str, found: list[str]) -> obje
 
 def _record(kind: type[T], mapping: Mapping[str, object], path: str, found: list[str]) -> T | None:
     before = len(found)
-    rest, tags = rest_of(kind), tags_of(kind)
+    rest = rest_of(kind)
+    tags = tags_of(kind)
     tag = mapping.get("name", tags[0] if len(tags) == 1 else "") if tags else ""
     settings = settings_of(kind)
     names = {setting.name for setting in settings}
@@ -230,7 +232,8 @@ def _unknown(settings: Sequence[Setting], key: object, path: str, owner: str) ->
 def _list(hint: object, value: list[object], path: str, found: list[str]) -> object:
     core, bounds, _ = unwrap(hint)
     kind = list if (get_origin(core) or core) is list else tuple
-    before, kinds = len(found), get_args(core)
+    before = len(found)
+    kinds = get_args(core)
     if kind is list or ... in kinds or not kinds:
         kinds = (kinds[0] if kinds else Any,) * len(value)
     if len(kinds) == len(value):

@@ -86,7 +86,8 @@ def stored(path: Path, key: str = "") -> StoredArray:
             raise ValueError(f"version {version[0]}.{version[1]} of the format is not read here")
         shape, fortran, dtype = HEADERS[version](file)
         result = StoredArray(path, key, shape, dtype, file.tell(), fortran and len(shape) > 1)
-        said, found = dtype.itemsize * math.prod(shape), _size(path, key) - result.start
+        said = dtype.itemsize * math.prod(shape)
+        found = _size(path, key) - result.start
         if not dtype.hasobject and (said != found or any(side < 0 for side in shape)):
             raise ValueError(f"it has {found:,} bytes of values, its header has {said:,}")
     if dtype.hasobject or not shape:

@@ -165,7 +165,7 @@ def wanted(set_: str | None) -> str:
 
 
 def _all(shown: str, file: Source | IO[bytes]) -> bytes:
-    data: bytes = file.read(LARGEST + 1)
+    data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise RecordError(f"{shown}: unpacks to more than {LARGEST:,} bytes, more than any file of CIFAR; {AGAIN}")
     return data
@@ -182,7 +182,8 @@ def batch_of(content: Content, name: str, labels: Labels, any_count: bool) -> Ci
         if wrong.any():
             record = int(wrong.argmax())
             raise RecordError(f"record {record}: {labels.key} is {values[record]}, it lies in [0, {len(labels.names)})")
-    count, right = len(values), IMAGES[version.set][name.startswith("test")]
+    count = len(values)
+    right = IMAGES[version.set][name.startswith("test")]
     if count != right and not any_count:
         raise RecordError(
             f"{content.shown}: has {count:,} images, the published {name} has {right:,}; {AGAIN}, or --any-count"
@@ -209,7 +210,8 @@ def _binary(version: CifarVersion, labels: Labels, data: bytes) -> tuple[Array, 
 
 def _pickled(version: CifarVersion, labels: Labels, data: bytes) -> tuple[Array, Array]:
     fields = _fields(data)
-    images, values = fields.get("data"), fields.get(labels.key)
+    images = fields.get("data")
+    values = fields.get(labels.key)
     if not (isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.flags.c_contiguous) or (
         images.shape != (*images.shape[:1], PIXELS)
     ):

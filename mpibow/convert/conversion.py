@@ -3,8 +3,6 @@
 A converter reads its source into one `Part` for train and one for test, and hands them to `write_parts`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import multiprocessing
@@ -87,7 +85,7 @@ def write_parts(
         print(f"{output}/{name}: {part.count:,} records of {classes:,} classes, verified")
 
 
-def progress(total: int | None, title: str, unit: str) -> tqdm[NoReturn]:
+def progress(total: int | None, title: str, unit: str) -> "tqdm[NoReturn]":
     """A progress bar, on a terminal only."""
     return tqdm(total=total, desc=title, unit=unit, disable=None, leave=False)
 
@@ -139,7 +137,8 @@ def _uninterrupted() -> Iterator[None]:
     Where Python's handler was replaced, or on a thread, only the latter holds.
     """
     main = threading.current_thread() is threading.main_thread()
-    ours, came = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler, list[int]()
+    ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    came = list[int]()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     if ours:  # a signal that another thread receives comes here all the same
         signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
@@ -166,7 +165,7 @@ def _end_with_parent() -> None:
 
 
 def _ordered(pool: Executor, function: Callable[[Item], Made], items: Iterable[Item], ahead: int) -> Iterator[Made]:
-    under_way: deque[Future[Made]] = deque()
+    under_way = deque[Future[Made]]()
     for item in items:
         if len(under_way) == ahead:
             yield under_way.popleft().result()

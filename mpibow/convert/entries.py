@@ -3,8 +3,6 @@
 A source of millions of images is listed in a few arrays; their bytes pass by in small lots.
 """
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_right
 from collections import Counter
@@ -92,12 +90,12 @@ class Entries:
         """(n,) bytes"""
         return self._all([group.sizes for group in self.groups])
 
-    def take(self, chosen: Array) -> Entries:
+    def take(self, chosen: Array) -> "Entries":
         """The entries at the positions `chosen` (m,), or where it is true (n,)."""
         return Entries(self.groups, self.order[chosen])
 
     def _all(self, arrays: list[Array]) -> Array:
-        every: Array = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+        every = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
         return every[self.order]
 
 
@@ -156,7 +154,8 @@ def part_of(
     `checksums` or, where there are none, one checksum over all images, named `title`; and the images that had to be
     changed. They are complete when the last image has passed.
     """
-    moments, reader = None, partial(record_images, take, make)
+    moments = None
+    reader = partial(record_images, take, make)
     if encoding != "raw":
         chosen = entries.take(np.array(evenly(len(entries), statistics)))
         moments = moments_of(
@@ -224,18 +223,16 @@ def split(entries: Entries, fraction: float, seed: int, source: object) -> dict[
 
 def refuse_empty_and_twice(entries: Entries) -> None:
     """Raises RecordError that names files without a byte, and names that come twice in one tar."""
-    empty = [entries[number].where for number in np.flatnonzero(entries.sizes() == 0)[:NAMED].tolist()]
-    if empty:
-        count = int((entries.sizes() == 0).sum())
-        raise RecordError(f"{_listed(empty, count)}: empty, no image; remove or get again")
+    if empty := [entries[number].where for number in np.flatnonzero(entries.sizes() == 0).tolist()]:
+        raise RecordError(f"{_listed(empty)}: empty, no image; remove or get again")
     twice = []
     for group in entries.groups:
         if len(set(group.names)) < len(group.names):
             names = (str(name) for name, count in Counter(group.names).items() if count > 1)
             twice += [f"{group.root}/{group.title}{name}" for name in names]
     if twice:
-        raise RecordError(f"{_listed(twice[:NAMED], len(twice))}: appears twice under one name; pack the tar again")
+        raise RecordError(f"{_listed(twice)}: appears twice under one name; pack the tar again")
 
 
-def _listed(names: list[str], count: int) -> str:
-    return "\n".join(names) + (f"\nand {count - len(names):,} more" if count > len(names) else "")
+def _listed(names: list[str]) -> str:
+    return "\n".join(names[:NAMED]) + (f"\nand {len(names) - NAMED:,} more" if len(names) > NAMED else "")

@@ -30,7 +30,8 @@ def to_tfrecord(data: RecordSet, output: Path, *, first_label: int = 0) -> None:
     Features: image/encoded, its image/format (jpeg, png, raw), image/class/label (the first class's is `first_label`),
     image/class/text where classes have names; raw images also have image/shape (channels, height, width), image/dtype.
     """
-    form, names = data.manifest.form, data.manifest.class_names
+    form = data.manifest.form
+    names = data.manifest.class_names
     size = sum(shard.size for shard in data.manifest.shards)
     files = max(1, min(data.count, -(-size // SHARD_SIZE)))
     common: dict[str, bytes | Array] = {"image/format": form.encoding.encode()}

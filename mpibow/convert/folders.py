@@ -56,7 +56,8 @@ def scan(folder: Path, left: Left, suffixes: Container[str] = SUFFIXES) -> tuple
 
     All others are counted in `left`. Raises RecordError for what cannot be read.
     """
-    folders, images = list[str](), list[str]()
+    folders = list[str]()
+    images = list[str]()
     try:
         with os.scandir(folder) as entries:
             for entry in sorted(entries, key=attrgetter("name")):
@@ -114,7 +115,8 @@ def unwrapped(folder: Path, left: Left, part: str | None = None, classes: Contai
     A folder without folders of images is a class, and so are those of the names `classes`.
     """
     while True:
-        names, beside = filled(folder), Left()
+        names = filled(folder)
+        beside = Left()
         folders, images = scan(folder, beside)
         if images or len(names) != 1 or part_of(names[0]) not in (None, part) or names[0] in classes:
             return folder

@@ -48,7 +48,8 @@ def count(path: Path, dimensions: int) -> int:
 
 
 def _header(path: Path, file: Source, dimensions: int) -> list[int]:
-    magic, expected = read_whole(path, file, 4, "the header"), bytes([0, 0, 8, dimensions])
+    magic = read_whole(path, file, 4, "the header")
+    expected = bytes([0, 0, 8, dimensions])
     if magic != expected:
         what = f"an IDX file of bytes in {dimensions} dimensions"
         raise RecordError(f"{path}: starts with {magic.hex(' ')}, {what} with {expected.hex(' ')}")

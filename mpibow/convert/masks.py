@@ -45,7 +45,8 @@ def pairs(source: Path, masks: Path, folders: Mapping[str, str]) -> dict[str, li
 
 
 def _paired(source: Path, masks: Path) -> list[Pair]:
-    images, found = _files(source), _files(masks)
+    images = _files(source)
+    found = _files(masks)
     if not images:
         raise RecordError(f"{source}: has no images")
     for these, those, others, what in ((images, found, masks, "mask"), (found, images, source, "image")):
@@ -82,7 +83,7 @@ def parts_of(
     channels = 1 if all(head.mode in GREY for head in heads) else 3
     make = partial(_read, channels, size, crop)
     if size is None and len({head.size for head in heads}) > 1:
-        (one, *_, other) = sorted({head.size for head in heads})
+        one, *_, other = sorted({head.size for head in heads})
         raise RecordError(
             f"images have sizes from {one[0]}x{one[1]} to {other[0]}x{other[1]}, records have one; "
             "pass --size HEIGHTxWIDTH"
@@ -103,12 +104,14 @@ def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pai
     """Each pair as one array."""
     found = []
     for pair in lot:
-        data, mask = content_of(pair.image), content_of(pair.mask)
+        data = content_of(pair.image)
+        mask = content_of(pair.mask)
         try:
             image, _, lying = ToArray(channels, size, crop)(data)
         except RecordError as error:
             raise RecordError(f"{pair.image}: {error}") from error
-        pixels, (height, width) = _pixels(pair.mask, mask), header(pair.image).size
+        pixels = _pixels(pair.mask, mask)
+        height, width = header(pair.image).size
         if (pixels.height, pixels.width) != (height, width):
             exif = ", once each is turned by its own Exif orientation" if lying else ""
             raise RecordError(

@@ -1,7 +1,5 @@
 """A net's inputs out of files: images, arrays, tables, texts, folders of records, one sample after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,14 +48,15 @@ class NetInputs:
     contents: Mapping[str, Any] = field(default_factory=dict)  # of the records that it was trained on
 
     @classmethod
-    def of(cls, predictor: Predictor, about: Mapping[str, Any], run: Path | None, crop: bool = False) -> NetInputs:
+    def of(cls, predictor: Predictor, about: Mapping[str, Any], run: Path | None, crop: bool = False) -> "NetInputs":
         """The inputs of a trained net, by the facts about its training data (job/normalise.py). Raises CheckpointError.
 
         `run` is its run directory, which keeps the tokenizer.
         """
         tensors = [predictor.graph.tensors[name] for name in predictor.inputs]
         inputs = {each.name: (each.shape[1:], "float32" if each.dtype == FLOAT else each.dtype) for each in tensors}
-        settings, contents = about.get("image"), about.get("contents") or {}
+        settings = about.get("image")
+        contents = about.get("contents") or {}
         of_tokens = [(len(shape), dtype) for shape, dtype in inputs.values()] == [(1, "int32")]
         try:
             image = None if settings is None else build(Image, settings, path="input.image")
@@ -193,7 +192,7 @@ def _number_rows(
     failed: Failed,
 ) -> Iterator[Sample]:
     """Rows of cells that are numbers, each with its line; `heads` are the names of all columns."""
-    places: list[int] | None = None if heads is None else wanted.places(path, heads, len(heads))
+    places = None if heads is None else wanted.places(path, heads, len(heads))
     for line, cells in rows:
         if places is None:
             places = wanted.places(path, None, len(cells))
@@ -212,7 +211,8 @@ def _of_row(cells: Sequence[object], wanted: NetInputs) -> dict[str, Array]:
 
 
 def _as(values: Array, wanted: tuple[Shape, str]) -> Array:
-    shape, dtype = wanted[0], np.dtype(wanted[1])
+    shape = wanted[0]
+    dtype = np.dtype(wanted[1])
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if wrong := [n for n in values.ravel().tolist() if not (n.is_integer() and limits.min <= n <= limits.max)]:
@@ -242,7 +242,7 @@ def _text(path: Path, tokens: Tokens, wanted: NetInputs) -> Iterator[Sample]:
 
 def of_image(called: str, data: bytes, wanted: NetInputs) -> dict[str, Array]:
     """An encoded image as in evaluation. Raises RecordError where the net takes no such images."""
-    ((name, (shape, dtype)), *others) = wanted.inputs.items()
+    (name, (shape, dtype)), *others = wanted.inputs.items()
     if others or dtype != "uint8" or len(shape) != 3 or shape[0] not in (1, 3):
         raise RecordError(f"{called}: the net takes {wanted}; give arrays as .npy or .npz, or rows as .csv")
     try:
@@ -250,7 +250,8 @@ def of_image(called: str, data: bytes, wanted: NetInputs) -> dict[str, Array]:
             return {name: ToArray(shape[0], shape[1:], wanted.crop)(data).image}
         if kind_of(data) is None:
             data = ToEncoded("png")(data).image
-        stored, out = np.frombuffer(data, np.uint8), np.empty(shape, np.uint8)
+        stored = np.frombuffer(data, np.uint8)
+        out = np.empty(shape, np.uint8)
         with decodable():
             size, orientation = sides_of(stored)
             sides = np.array(size)

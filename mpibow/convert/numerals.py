@@ -1,7 +1,5 @@
 """Whether the cells of a column are numbers or names; what could be either is refused, with the option that decides."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import unicodedata
@@ -39,9 +37,10 @@ class NumberReading:
     def __call__(self, cell: object) -> float | None:
         return self.notation.number(_plainer(cell) if self.rewritten else cell, self.percent)
 
-    def beside(self, asked: NumberReading) -> str:
+    def beside(self, asked: "NumberReading") -> str:
         """The options that choose it instead."""
-        words, thousands = [], self.notation.thousands
+        words = []
+        thousands = self.notation.thousands
         if self.notation.point != asked.notation.point:
             words.append(f"--decimal {self.notation.point}")
         if thousands != asked.notation.thousands:
@@ -53,7 +52,10 @@ class Column:
     """The cells of one column in all files, equal ones once."""
 
     def __init__(self, name: str, tables: Sequence[SourceTable], notation: Notation, target: bool) -> None:
-        self.name, self._tables, self._notation, self._target = name, tables, notation, target
+        self.name = name
+        self._tables = tables
+        self._notation = notation
+        self._target = target
         self._first = dict[tuple[type, object], int]()  # row by cell; 1, 1.0 and True differ
         for row, cell in enumerate(chain.from_iterable(table.columns[name] for table in tables)):
             if isinstance(cell, list | dict | bytes):
@@ -152,7 +154,8 @@ class Column:
 
     def notes(self, reading: NumberReading | None, chosen: bool) -> list[str]:
         """What may not be meant where `reading` reads the cells; `chosen`: an option says that they are names."""
-        count, leave = sum(len(table.rows) for table in self._tables), f"pass {self._leave_out}"
+        count = sum(len(table.rows) for table in self._tables)
+        leave = f"pass {self._leave_out}"
         if reading is None:
             several = [spellings for spellings in self._spellings().values() if len(spellings) > 1]
             notes = [f"{self.name}: {' and '.join(map(repr, spellings))} are one name" for spellings in several[:1]]
@@ -178,7 +181,8 @@ class Column:
         ):
             title = self._title(self._cells[0])
             notes.append(f"{title} has a decimal point, as all; pass --decimal , --thousands . if it means thousands")
-        cells, rows = self._tables[0].columns[self.name], self._tables[0].rows
+        cells = self._tables[0].columns[self.name]
+        rows = self._tables[0].rows
         first = (reading(cells[0]) or 0) - rows[0]
         counts = (reading(cell) == first + row for cell, row in zip(cells, rows, strict=True))
         if len(rows) >= NOTED and not self._target and all(counts):

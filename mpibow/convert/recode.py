@@ -46,7 +46,8 @@ def moments_of(
         found += values
     if not found.any():
         raise RecordError("there are no images to take mean and std of")
-    values, pixels = np.arange(256), found.sum(axis=1)
+    values = np.arange(256)
+    pixels = found.sum(axis=1)
     mean = found @ values / pixels
     spread = np.sqrt(((values - mean[:, None]) ** 2 * found).sum(axis=1) / pixels)
     return mean.tolist(), np.where(spread > 0, spread, 1.0).tolist()
@@ -69,7 +70,7 @@ GREY = {"1", "L", "LA"}  # Pillow's modes
 FORMATS = {"jpeg": ("JPEG", "MPO"), "png": ("PNG",)}  # Pillow's names; MPO: a camera's JPEG with another one behind it
 # All decoders agree on these; Pillow, libjpeg-turbo and nvJPEG each decode four channels differently.
 FINE = {"jpeg": ("L", "RGB"), "png": ("1", "L", "LA", "P", "RGB", "RGBA")}
-OPTIONS: dict[str, dict[str, int]] = {"jpeg": {"quality": 95, "subsampling": 0}, "png": {}}  # subsampling 0: 4:4:4
+OPTIONS = {"jpeg": {"quality": 95, "subsampling": 0}, "png": {}}  # subsampling 0: 4:4:4
 
 
 class ImageHeader(NamedTuple):

@@ -51,14 +51,14 @@ def validation_labels(path: Path, images: Sequence[str], listed: Sequence[str] |
     for label in labels:
         if not _is_label(label):
             raise RecordError(f"{path}: a label is a synset such as n01440764, or a number, got {label[:40]!r}")
-    if all(SYNSET.fullmatch(label) for label in labels):
+    if all(map(SYNSET.fullmatch, labels)):
         return labels
     return _numbered(path, labels, listed)
 
 
 def _numbered(path: Path, labels: list[str], listed: Sequence[str] | None) -> list[str]:
     instead = f"use a list of synsets instead, such as {KNOWN}"
-    if any(SYNSET.fullmatch(label) for label in labels):
+    if any(map(SYNSET.fullmatch, labels)):
         raise RecordError(f"{path}: mixes synsets and numbers; {instead}")
     if listed is None:
         raise RecordError(f"{path}: labels are numbers; pass the synsets that they count, --synsets, or {instead}")

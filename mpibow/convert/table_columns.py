@@ -83,8 +83,12 @@ def columns_of(
         if unlike := sorted(set(table.columns) ^ set(train.columns)):
             raise RecordError(f"{table.path}: {unlike[0]} is a column of one part and not of the other")
     columns = {name: Column(name, files, asked.notation, name in targets) for name in (*inputs, *targets)}
-    numbers, categories, notes = list[NumberColumn](), list[CategoryColumn](), list[str]()
-    goals, label, fill = list[NumberColumn](), None, dict[str, object]()
+    numbers = list[NumberColumn]()
+    categories = list[CategoryColumn]()
+    notes = list[str]()
+    goals = list[NumberColumn]()
+    label = None
+    fill = dict[str, object]()
     for name, column in columns.items():
         is_target = name in targets
         named = name in asked.names or (asked.classes and is_target)

@@ -1,7 +1,5 @@
 """CSV and Parquet files as columns of cells, and other text files of rows, each row with its place in the file."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io
@@ -34,7 +32,8 @@ def read_text(path: Path) -> str:
     try:
         text = data.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
-        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
         remedy = f"convert the file, as iconv -f latin1 -t utf-8 '{path.name}' does"
         raise RecordError(f"{path}: line {line}: byte 0x{byte:02x} is not text in UTF-8; {remedy}") from error
     if "\0" in text:
@@ -52,7 +51,8 @@ def rows_of(path: Path, separators: str = SEPARATORS, text: str | None = None) -
     """
     lines = list(io.StringIO(read_text(path) if text is None else text, newline=""))
     if lines and (match := NAMED.fullmatch(lines[0])):
-        separators, lines[0] = match[1], "\n"
+        separators = match[1]
+        lines[0] = "\n"
     first = next((line for line in lines if line.strip()), "")
     if COMMENT.match(first.rstrip("\r\n")):
         raise RecordError(
@@ -124,7 +124,7 @@ class SourceTable:
     def where(self, row: int) -> str:
         return f"{self.path}: {self.unit} {self.rows[row]}"
 
-    def take(self, rows: Sequence[int]) -> SourceTable:
+    def take(self, rows: Sequence[int]) -> "SourceTable":
         columns = {name: [cells[n] for n in rows] for name, cells in self.columns.items()}
         return replace(self, columns=columns, rows=[self.rows[n] for n in rows])
 
@@ -160,7 +160,8 @@ def _csv(path: Path) -> SourceTable:
 
 def _parquet(path: Path) -> SourceTable:
     try:
-        parquet, errors = import_module("pyarrow.parquet"), import_module("pyarrow").ArrowException
+        parquet = import_module("pyarrow.parquet")
+        errors = import_module("pyarrow").ArrowException
     except ImportError:
         raise RecordError(f"{path}: needs the package pyarrow: {install('table')}") from None
     try:

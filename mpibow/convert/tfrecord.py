@@ -45,8 +45,16 @@ def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[Fil
     end = file_size(path)
     if index is None:
         return [FilePiece(path, 0, 0, end)]
-    found, first, start, at, number = [], 0, 0, 0, -1
-    for number, line in enumerate(_lines(index)):
+    found = []
+    first = 0
+    start = 0
+    at = 0
+    number = -1
+    try:
+        lines = content_of(index).decode("ascii").splitlines()
+    except ValueError as error:
+        raise RecordError(f"{index}: is not an index: it is not text") from error
+    for number, line in enumerate(lines):
         if (match := ENTRY.fullmatch(line)) is None:
             raise _stale(path, index, number, f"must be an offset and a size, got {line[:40]!r}")
         offset, length = map(int, match.groups())
@@ -114,13 +122,6 @@ def write_tfrecord(path: Path, shown: Path) -> Iterator[Callable[[bytes], None]]
                 file.writelines((length, CHECKSUM.pack(masked(length)), data, CHECKSUM.pack(masked(data))))
 
         yield add
-
-
-def _lines(index: Path) -> list[str]:
-    try:
-        return content_of(index).decode("ascii").splitlines()
-    except ValueError as error:
-        raise RecordError(f"{index}: is not an index: it is not text") from error
 
 
 def _stale(path: Path, index: Path, number: int, what: str) -> RecordError:

@@ -62,7 +62,8 @@ class Pixels:
     last: bool = False
 
     def __call__(self, values: bytes | Array) -> Recoded[Array]:
-        dtype, count = DTYPES[self.dtype], math.prod(self.shape)
+        dtype = DTYPES[self.dtype]
+        count = math.prod(self.shape)
         if isinstance(values, bytes):
             if len(values) != count * dtype.itemsize:
                 wanted = f"{count * dtype.itemsize} for {self.dtype} {self.shape}"
@@ -82,7 +83,7 @@ class Pixels:
 
 def survey(wanted: FeatureNames, piece: FilePiece) -> Survey:
     """The places of the piece's images, and their labels. Raises RecordError, naming the record, where one has none."""
-    places: list[tuple[int, int, int]] = []  # start, size, label
+    places = list[tuple[int, int, int]]()  # start, size, label
     kinds = dict[str, str]()
     names = dict[int, str]()
     for number, (start, data) in enumerate(tfrecord.records(piece), piece.first):
@@ -113,7 +114,9 @@ def look_through(
     The files' indices are in the folder `index`. Raises RecordError for no images, and for a class of two names.
     """
     there = pieces(files, index)
-    groups, kinds, names = list[ImageGroup](), dict[str, str](), dict(before)
+    groups = list[ImageGroup]()
+    kinds = dict[str, str]()
+    names = dict(before)
     for group, found, called in watched(each(partial(survey, wanted), there), len(there), title, " files"):
         groups.append(group)
         kinds = found | kinds

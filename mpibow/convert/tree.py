@@ -120,7 +120,8 @@ def mapping(path: Path) -> dict[str, str]:
     """Class by folder: lines of folder, tab, class. Several folders may be one class."""
     found = dict[str, str]()
     for number, cells in rows_of(path, "\t"):
-        folder, name = cells[0].strip(), "\t".join(cells[1:]).strip()
+        folder = cells[0].strip()
+        name = "\t".join(cells[1:]).strip()
         if not (folder and name):
             raise RecordError(f"{path}: line {number}: must be folder, tab, class, got {' '.join(cells)[:60]!r}")
         if folder in found:
@@ -154,7 +155,7 @@ def classes_of(
                 f"{part.path}: has images of {some(lacking)}, {found['train'].path} has none; a class has one name in "
                 "all parts, and images to train on"
             )
-        count = sum(len(images) for images in part.images.values())
+        count = sum(map(len, part.images.values()))
         none = sorted(there["train"] - there[name])
         print(
             f"{part.path}: {name}, {count:,} images of {len(there[name]):,} classes ({some(sorted(there[name]))})"
@@ -217,7 +218,7 @@ def maker(
 
     `encode` is jpeg, png or raw, None for the encoding that all files have. Raises RecordError where that does not fit.
     """
-    formats: Counter[str] = Counter()
+    formats = Counter[str]()
     sizes = dict[tuple[int, int], str]()
     grey = True
     for entries in listings.values():

@@ -1,7 +1,5 @@
 """A table as records, and as arrays: cells read as numbers or names, columns as its manifest describes them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -47,7 +45,8 @@ class Notation:
 
     @cached_property
     def _number(self) -> re.Pattern[str]:
-        whole, point = r"\d+", re.escape(self.point)
+        whole = r"\d+"
+        point = re.escape(self.point)
         if self.thousands:
             whole = rf"(?:[1-9]\d{{0,2}}(?:{self._groups}\d{{3}})+|\d+)"
         return re.compile(rf"[+-]?(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -109,7 +108,9 @@ def text_of(cell: object) -> str:
     return str(cell).strip()
 
 
-FEATURES, CATEGORIES, TARGET = "features", "categories", "target"
+FEATURES = "features"
+CATEGORIES = "categories"
+TARGET = "target"
 UNKNOWN = "(missing)"  # the category of cells without a value
 MOST = 1 << 24  # float32 has all integers below it
 LOT = 1 << 14  # records that are read at once
@@ -190,7 +191,7 @@ class Columns:
         }
 
     @classmethod
-    def of(cls, known: JsonObject) -> Columns:
+    def of(cls, known: JsonObject) -> "Columns":
         """The inverse of `contents`. Raises RecordError where it is none."""
         try:
             label = known["label"]
@@ -229,7 +230,8 @@ class Columns:
 
     def arrays(self, values: Array) -> dict[str, Array]:
         """Stored values (n, columns) float32 by name: features, categories (int32) and target, as far as there are."""
-        first, second = len(self.numbers), len(self.inputs)
+        first = len(self.numbers)
+        second = len(self.inputs)
         found = {FEATURES: values[:, :first]} if first else {}
         if self.categories:
             found[CATEGORIES] = np.rint(values[:, first:second]).astype(np.int32)
@@ -252,9 +254,11 @@ class Columns:
 def open_table(records: RecordSet) -> NamedArrays:
     """All rows in memory, every checksum checked, as features, categories and target (of classes: int32)."""
     columns = Columns.of(records.manifest.contents)
-    values, labels = np.empty((records.count, *records.shape), np.float32), np.empty(records.count, np.int32)
+    values = np.empty((records.count, *records.shape), np.float32)
+    labels = np.empty(records.count, np.int32)
     for samples, lot in lots(records, LOT):
-        values[samples], labels[samples] = lot["image"], lot["label"]
+        values[samples] = lot["image"]
+        labels[samples] = lot["label"]
     arrays = columns.arrays(values.reshape(records.count, -1))
     if columns.label is not None:
         arrays[TARGET] = labels

@@ -24,7 +24,8 @@ def contents(data: RecordSet) -> JsonObject:
     `sizes`: smallest, median and largest of `sampled` encoded images, None where images are raw.
     """
     known = asdict(data.manifest)
-    form, shards = known.pop("form"), known.pop("shards")
+    form = known.pop("form")
+    shards = known.pop("shards")
     labels, counts = np.unique(data.labels(), return_counts=True)
     return {
         "path": str(data.folder),

@@ -1,7 +1,5 @@
 """The reader that decodes with NVIDIA DALI, on CPUs or a GPU; no other module imports it. No random draw is DALI's."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -63,14 +61,17 @@ class Dali(Reader):
     ) -> None:
         if missing := available():
             raise DeviceError(f"data.pipeline: dali cannot be used: {missing}")
-        self.samples, self.depth = samples, depth
-        self._data, self._threads, self._damaged = data, threads, damaged
+        self.samples = samples
+        self.depth = depth
+        self._data = data
+        self._threads = threads
+        self._damaged = damaged
         self._device = device
         if decoder is None:
             assert data.shape or windows, "of encoded images windows are taken"
             decoder = Raw(data.dtype) if data.shape or windows is None else OnHost(windows, size, threads)
         self.decoder = decoder
-        self._runs: deque[DaliBatch] = deque()
+        self._runs = deque[DaliBatch]()
         self._most = samples
         try:
             self._pipe = self._built(samples)
@@ -143,7 +144,9 @@ class Dali(Reader):
                         pipe.release_outputs()
                         break
                     except RuntimeError:
-                        pipe, found, sample = None, True, int(run.samples[row])
+                        pipe = None
+                        found = True
+                        sample = int(run.samples[row])
                         self._take(run, row, self._damaged(undecodable(self._data, sample, "DALI refuses it")))
                         self.decoder.plan(run)
             if not found:
@@ -158,7 +161,7 @@ class Dali(Reader):
             if run.error is None:
                 _start(self._pipe, run.inputs)
 
-    def _built(self, most: int) -> Pipeline:
+    def _built(self, most: int) -> "Pipeline":
         """A pipeline for up to `most` samples a run."""
         from nvidia.dali import Pipeline, fn, types
 
@@ -177,7 +180,7 @@ class Dali(Reader):
         return pipe
 
 
-def _start(pipe: Pipeline, inputs: Mapping[str, object]) -> None:
+def _start(pipe: "Pipeline", inputs: Mapping[str, object]) -> None:
     for name, batch in inputs.items():
         pipe.feed_input(name, batch)
     pipe.schedule_run()

@@ -1,7 +1,5 @@
 """DALI's work on the images of a run: raw ones, and encoded ones on CPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,10 +34,11 @@ class DaliBatch:
     error: MpibowError | None = None
 
     @classmethod
-    def of(cls, slots: list[Slot]) -> DaliBatch:
+    def of(cls, slots: list[Slot]) -> "DaliBatch":
         samples = np.concatenate([slot.samples for slot in slots])
         n = len(samples)
-        sides, orientations = np.zeros((n, 2), np.int64), np.ones(n, np.int64)
+        sides = np.zeros((n, 2), np.int64)
+        orientations = np.ones(n, np.int64)
         return cls(slots, samples, np.zeros(n, np.int32), sides, orientations, [samples] * n)
 
     def gather(self, name: str) -> Array:
@@ -99,7 +98,10 @@ class OnHost(Decoder):
     def __init__(self, windows: Windows, size: int, threads: int) -> None:
         from mpibow.kernels.compiled.resize import resize
 
-        self._windows, self._size, self._threads, self._resize = windows, size, threads, resize
+        self._windows = windows
+        self._size = size
+        self._threads = threads
+        self._resize = resize
         self._pool = ThreadPoolExecutor(threads, "resize")
 
     def graph(self, fn: ModuleType, types: ModuleType) -> object:
@@ -109,7 +111,8 @@ class OnHost(Decoder):
         plan_parts(run, self._windows, self._size)
 
     def deliver(self, run: DaliBatch, outputs: Any) -> None:
-        n, size = len(run.samples), self._size
+        n = len(run.samples)
+        size = self._size
         assert [shape[:2] for shape in outputs.shape()] == list(map(tuple, run.inputs["parts"][:, 2:].tolist()))
         sources = np.array([outputs[i].data_ptr() for i in range(n)])
         upright = {i: turned(np.asarray(outputs[i]), int(run.orientations[i])) for i in lying(run)}

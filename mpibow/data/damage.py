@@ -41,7 +41,10 @@ class Damages:
     """
 
     def __init__(self, data: str, count: int, limit: int, number: Callable[[int], int] = int) -> None:
-        self._data, self._count, self._limit, self._number = data, count, limit, number
+        self._data = data
+        self._count = count
+        self._limit = limit
+        self._number = number
         self._lock = threading.Lock()
         self._found = dict[int, str]()
 

@@ -1,7 +1,5 @@
 """The interface of every source of samples, and the source in memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -18,7 +16,8 @@ Shape = tuple[int, ...]
 DType = np.dtype[Any]
 Moments = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std per channel
 Inputs = Mapping[str, tuple[Shape, DType]]  # name: shape and dtype of one sample's
-NUMBERS, NUMBERED = "integers, floats or bool", "integers (np.unique(labels, return_inverse=True)[1] makes them)"
+NUMBERS = "integers, floats or bool"
+NUMBERED = "integers (np.unique(labels, return_inverse=True)[1] makes them)"
 COUNTER = "counter"  # the one input that the pipeline fills itself
 SAMPLE_WEIGHT = "sample_weight"  # the input of training data that are weighed (mpibow.data.sample_weights)
 
@@ -150,8 +149,12 @@ class Derived(Measured):
     """A `Dataset` of another's samples, which it reads in its own way."""
 
     def __init__(self, data: Dataset) -> None:
-        self.data, self.name, self.count, self.classes = data, data.name, data.count, data.classes
-        self.shape, self.dtype = data.shape, data.dtype
+        self.data = data
+        self.name = data.name
+        self.count = data.count
+        self.classes = data.classes
+        self.shape = data.shape
+        self.dtype = data.dtype
 
     def moments(self) -> Moments:
         return self.data.mean, self.data.std
@@ -180,7 +183,8 @@ class ArrayData:
         ignore: int | None = None,
         name: str = "arrays",
     ) -> None:
-        images, labels = numeric_array(f"{name}: images", images), numeric_array(f"{name}: labels", labels, NUMBERED)
+        images = numeric_array(f"{name}: images", images)
+        labels = numeric_array(f"{name}: labels", labels, NUMBERED)
         if images.ndim < 2 or len(images) == 0 or len(images) != len(labels) or labels.ndim != 1:
             raise RecordError(
                 f"{name}: images {images.shape} and labels {labels.shape} must be (n, ...) and (n,) with n >= 1"
@@ -195,14 +199,13 @@ class ArrayData:
                 f"{name}: images (n, channels, height, width) are meant, {images.shape} has its channels last: give "
                 f"images.transpose(0, 3, 1, 2), or images.swapaxes(2, 3) if {images.shape[1]} are the channels"
             )
-        self.images: Array = (
-            np.ascontiguousarray(images) if images.dtype == np.uint8 else float32(f"{name}: images", images)
-        )
+        self.images = np.ascontiguousarray(images) if images.dtype == np.uint8 else float32(f"{name}: images", images)
         self.labels: Array = labels.astype(np.int32)
-        self.name, self.ignore = name, ignore
+        self.name = name
+        self.ignore = ignore
         self.count = len(images)
         self.shape: Shape = images.shape[1:]
-        self.dtype: DType = self.images.dtype
+        self.dtype = self.images.dtype
         named = labels if ignore is None or ignore >= 0 else labels[labels != ignore]
         least, most = (int(named.min()), int(named.max())) if len(named) else (0, 0)
         self.classes = most + 1 if classes is None else classes
@@ -210,9 +213,9 @@ class ArrayData:
             remedy = f"; loss={{'ignore_index': {least}}} leaves samples out" if least < 0 else ""
             raise RecordError(f"{name}: labels must lie in [0, {self.classes}), got {least} to {most}{remedy}")
         axes = (0, *range(2, images.ndim))
-        self.mean: tuple[float, ...] = tuple(map(float, self.images.mean(axis=axes, dtype=np.float64)))
+        self.mean = tuple(map(float, self.images.mean(axis=axes, dtype=np.float64)))
         spread = self.images.std(axis=axes, dtype=np.float64)
-        self.std: tuple[float, ...] = tuple(map(float, np.where(spread > 0, spread, 1.0)))
+        self.std = tuple(map(float, np.where(spread > 0, spread, 1.0)))
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         self.images.take(samples, axis=0, out=images, mode="clip")
@@ -222,9 +225,10 @@ class ArrayData:
         """The strata for `data.split`."""
         return self.labels
 
-    def part(self, rows: Array) -> ArrayData:
+    def part(self, rows: Array) -> "ArrayData":
         """A copy of samples `rows` (n,), with moments of their own."""
-        images, labels = self.images[rows], self.labels[rows]
+        images = self.images[rows]
+        labels = self.labels[rows]
         return ArrayData(images, labels, classes=self.classes, ignore=self.ignore, name=self.name)
 
 
@@ -246,17 +250,17 @@ class NamedArrays:
         if COUNTER in arrays:
             raise RecordError(f"{name}.{COUNTER}: is the name of the random numbers' input; give it another")
         (self.count,) = counts
-        self.inputs: Inputs = {key: (array.shape[1:], array.dtype) for key, array in self.arrays.items()}
+        self.inputs = {key: (array.shape[1:], array.dtype) for key, array in self.arrays.items()}
 
     def read(self, samples: Array, *arrays: Array) -> None:
         for stored, array in zip(self.arrays.values(), arrays, strict=True):
             np.take(stored, samples, axis=0, out=array, mode="clip")
 
-    def called(self, names: Sequence[str]) -> NamedArrays:
+    def called(self, names: Sequence[str]) -> "NamedArrays":
         """The same arrays with these names, in their order."""
         return NamedArrays(dict(zip(names, self.arrays.values(), strict=True)), name=self.name, contents=self.contents)
 
-    def part(self, rows: Array) -> NamedArrays:
+    def part(self, rows: Array) -> "NamedArrays":
         """A copy of samples `rows` (n,)."""
         arrays = {key: array[rows] for key, array in self.arrays.items()}
         return NamedArrays(arrays, name=self.name, contents=self.contents)

@@ -4,8 +4,6 @@ A window is (top, left, height, width) in pixels of the image, float64: a random
 evaluate. A reader scales it to the sample's size.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -36,20 +34,26 @@ def random_windows(sizes: Array, counter: Array, area: tuple[float, float], aspe
     """
     n = len(sizes)
     words = _words(counter, 2 * ATTEMPTS + 2)
-    height, width = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
-    windows, tries = np.zeros((n, 4)), words[:-2].reshape(ATTEMPTS, 2, n)
+    height = sizes[:, 0].astype(np.float64)
+    width = sizes[:, 1].astype(np.float64)
+    windows = np.zeros((n, 4))
+    tries = words[:-2].reshape(ATTEMPTS, 2, n)
     logs = math.log(aspect[0]), math.log(aspect[1])
     pixels = height * width * (area[0] + (area[1] - area[0]) * tries[:, 0])  # (ATTEMPTS, n), as all until the first
     ratio = np.exp(logs[0] + (logs[1] - logs[0]) * tries[:, 1])
-    rows, columns = np.rint(np.sqrt(pixels / ratio)), np.rint(np.sqrt(pixels * ratio))
+    rows = np.rint(np.sqrt(pixels / ratio))
+    columns = np.rint(np.sqrt(pixels * ratio))
     fits = (rows > 0) & (columns > 0) & (rows <= height) & (columns <= width)
-    first, each = fits.argmax(axis=0), np.arange(n)
-    windows[:, 2], windows[:, 3] = rows[first, each], columns[first, each]
+    first = fits.argmax(axis=0)
+    each = np.arange(n)
+    windows[:, 2] = rows[first, each]
+    windows[:, 3] = columns[first, each]
     windows[:, 0] = np.floor(words[-2] * (height - windows[:, 2] + 1))
     windows[:, 1] = np.floor(words[-1] * (width - windows[:, 3] + 1))
     for i in np.flatnonzero(~fits.any(axis=0)):
         shape = min(max(width[i] / height[i], aspect[0]), aspect[1])
-        tall, wide = min(height[i], np.rint(width[i] / shape)), min(width[i], np.rint(height[i] * shape))
+        tall = min(height[i], np.rint(width[i] / shape))
+        wide = min(width[i], np.rint(height[i] * shape))
         windows[i] = (height[i] - tall) // 2, (width[i] - wide) // 2, tall, wide
     return windows
 
@@ -71,7 +75,9 @@ def _words(counter: Array, count: int) -> Array:
     seed, epoch, low, high = counter.astype(np.uint64).T
     words = np.empty((4, blocks, n), np.uint64)
     words[0] = np.arange(blocks)[:, None]
-    words[1], words[2], words[3] = low, high, epoch
+    words[1] = low
+    words[2] = high
+    words[3] = epoch
     flat = words.reshape(4, -1)
     philox(flat, np.tile(seed, blocks), _NODE, np.empty((2, blocks * n), np.uint64))
     return words.transpose(1, 0, 2).reshape(-1, n)[:count] / 2.0**32
@@ -93,9 +99,15 @@ class Decoded:
         area: tuple[float, float] | None = None,
         aspect: tuple[float, float] = (3 / 4, 4 / 3),
     ) -> None:
-        self.records, self.image, self.area, self.aspect = records, image, area, aspect
-        self.name, self.count, self.classes = records.name, records.count, records.classes
-        self.mean, self.std = records.mean, records.std
+        self.records = records
+        self.image = image
+        self.area = area
+        self.aspect = aspect
+        self.name = records.name
+        self.count = records.count
+        self.classes = records.classes
+        self.mean = records.mean
+        self.std = records.std
         self.shape = (3, image.size, image.size)
 
     def read(self, samples: Array, images: Array, labels: Array, counters: Array | None = None) -> None:
@@ -121,7 +133,7 @@ class Decoded:
         """The strata for `data.split`."""
         return self.records.labels()
 
-    def part(self, rows: Array) -> Decoded:
+    def part(self, rows: Array) -> "Decoded":
         """Samples `rows` (n,) as a data set; mean and std stay those of all, measured at conversion."""
         return Decoded(self.records.part(rows), self.image, self.area, self.aspect)
 

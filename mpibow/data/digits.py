@@ -35,7 +35,8 @@ def write_digits(directory: StrPath, *, overwrite: bool = False) -> None:
 
 def ensure_digits(directory: StrPath) -> tuple[Path, Path]:
     """The folders of the training and the test set, written if they are not there; any number of processes may call."""
-    train, test = Path(directory, "train"), Path(directory, "test")
+    train = Path(directory, "train")
+    test = Path(directory, "test")
 
     def there() -> bool:
         return (train / manifest.FILE).exists() and (test / manifest.FILE).exists()

@@ -86,7 +86,8 @@ def sides_of(image: Array | bytes) -> tuple[tuple[int, int], int]:
     elif bytes(data[:8]) == PNG:
         if len(data) < 24 or bytes(data[12:16]) != b"IHDR":
             raise ValueError("a PNG without a header")
-        height, width = int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big")
+        height = int.from_bytes(data[20:24], "big")
+        width = int.from_bytes(data[16:20], "big")
         orientation = _in_png(data)
     else:
         raise ValueError("neither a JPEG nor a PNG")
@@ -100,7 +101,8 @@ def sides_of(image: Array | bytes) -> tuple[tuple[int, int], int]:
 def _in_png(data: memoryview) -> int:
     at = 8
     while at + 12 <= len(data):  # length, name, contents, checksum; Exif may come after the pixels
-        length, name = int.from_bytes(data[at : at + 4], "big"), bytes(data[at + 4 : at + 8])
+        length = int.from_bytes(data[at : at + 4], "big")
+        name = bytes(data[at + 4 : at + 8])
         if name == b"eXIf":
             return orientation_of(data[at + 8 : at + 8 + length])
         at += 12 + length

@@ -1,7 +1,5 @@
 """The user's own data sets as samples: images with labels, or arrays by name, read here or by worker processes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +26,8 @@ class Hands:
     def reader(self, items: Items, inputs: Inputs) -> Callable[[Array, Array | None, Sequence[Array]], None]:
         """A function that copies samples (n,) of epochs (n,), None to evaluate, into arrays (n, ...)."""
         if self.workers is not None:
-            workers, number = self.workers, self.workers.add(items, inputs)
+            workers = self.workers
+            number = self.workers.add(items, inputs)
             return lambda samples, epochs, arrays: workers.read(number, samples, epochs, arrays)
 
         def here(samples: Array, epochs: Array | None, arrays: Sequence[Array]) -> None:
@@ -51,8 +50,12 @@ class OfItems:
     """Samples of a user's items, new in every epoch where they are drawn to train on: `Drawn`."""
 
     def __init__(self, items: Items, inputs: Inputs, hands: Hands) -> None:
-        self._items, self._inputs, self._hands = items, inputs, hands
-        self.name, self.count, self.threads = items.name, items.count, hands.threads
+        self._items = items
+        self._inputs = inputs
+        self._hands = hands
+        self.name = items.name
+        self.count = items.count
+        self.threads = hands.threads
         self._read = hands.reader(items, inputs)
 
     def read(self, samples: Array, *arrays: Array) -> None:
@@ -74,7 +77,7 @@ class NamedItems(OfItems):
     def inputs(self) -> Inputs:
         return self._inputs
 
-    def part(self, rows: Array) -> NamedItems:
+    def part(self, rows: Array) -> "NamedItems":
         return NamedItems(self._items.part(rows), self._inputs, self._hands)
 
 
@@ -87,7 +90,8 @@ class LabelledItems(OfItems, Measured):
     def __init__(self, items: Items, inputs: Inputs, hands: Hands, classes: int, ignore: int | None) -> None:
         super().__init__(items, inputs, hands)
         self.shape, self.dtype = inputs["image"]
-        self.classes, self._ignore = classes, ignore
+        self.classes = classes
+        self._ignore = ignore
 
     def moments(self) -> Moments:
         samples = np.unique(np.linspace(0, self.count - 1, min(self.count, LOOKED_AT)).astype(np.int64))
@@ -111,7 +115,7 @@ class LabelledItems(OfItems, Measured):
                 f"the classes of the net, got {labels[row]}"
             )
 
-    def part(self, rows: Array) -> LabelledItems:
+    def part(self, rows: Array) -> "LabelledItems":
         return LabelledItems(self._items.part(rows), self._inputs, self._hands, self.classes, self._ignore)
 
 

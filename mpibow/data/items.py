@@ -1,7 +1,5 @@
 """The user's own data set: anything with a length and items, whose items become arrays by name."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +53,7 @@ class Items:
     def count(self) -> int:
         return len(self.source) if self.rows is None else len(self.rows)
 
-    def part(self, rows: Array) -> Items:
+    def part(self, rows: Array) -> "Items":
         return replace(self, rows=rows if self.rows is None else self.rows[rows])
 
     def number(self, sample: int) -> int:
@@ -64,7 +62,8 @@ class Items:
 
     def item(self, sample: int, epoch: int | None) -> object:
         """The source's item for a sample, transformed to train in `epoch`, or to evaluate. Raises RecordError."""
-        number, change = self.number(sample), self.evaluated if epoch is None else self.transform
+        number = self.number(sample)
+        change = self.evaluated if epoch is None else self.transform
         with self._naming(sample):
             item = self.source[number]
             return item if change is None else change(item, generator(self.seed, epoch or 0, number))
@@ -186,7 +185,8 @@ def check_image(found: ArraysByName, name: str) -> None:
     """Raises RecordError where a classifier's first sample is no image, or row of numbers, with a label."""
     if set(found) != {IMAGE, LABEL}:
         raise RecordError(f"{name}: a sample must be (image, label), got {', '.join(found)}")
-    shape, label = found[IMAGE].shape, found[LABEL]
+    shape = found[IMAGE].shape
+    label = found[LABEL]
     if not shape:
         raise RecordError(f"{name}: an image must be (channels, height, width) or (features,), got a single value")
     if channels_last(shape):

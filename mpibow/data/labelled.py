@@ -1,13 +1,11 @@
 """Images with labels or masks by name, for nets that take both and give their losses, and for losses beside a net."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 
-from .dataset import Array, Dataset, Derived, Inputs, Moments
+from .dataset import Array, Dataset, Derived, Moments
 from .decoded import Decoded
 from .recordset import RecordSet
 from .split import Divisible, strata_of
@@ -20,9 +18,12 @@ class Labelled:
     """
 
     def __init__(self, pictures: Dataset, names: tuple[str, str] = ("image", "label")) -> None:
-        self.pictures, self.name, self.count, self.names = pictures, pictures.name, pictures.count, names
+        self.pictures = pictures
+        self.name = pictures.name
+        self.count = pictures.count
+        self.names = names
         image, label = names
-        self.inputs: Inputs = {image: (pictures.shape, pictures.dtype), label: ((), np.dtype(np.int32))}
+        self.inputs = {image: (pictures.shape, pictures.dtype), label: ((), np.dtype(np.int32))}
         if isinstance(pictures, Decoded):
             self.draw = pictures.draw
             self.threads = 0  # as many as decode
@@ -54,7 +55,8 @@ class Pictures(Derived):
 
     def __init__(self, records: RecordSet) -> None:
         super().__init__(records)
-        self.records, self.shape = records, (records.shape[0] - 1, *records.shape[1:])
+        self.records = records
+        self.shape = (records.shape[0] - 1, *records.shape[1:])
 
     def moments(self) -> Moments:
         return self.data.mean[:-1], self.data.std[:-1]
@@ -69,7 +71,7 @@ class Pictures(Derived):
         self.records.read(samples, whole, np.empty(len(samples), np.int32))
         return whole
 
-    def part(self, rows: Array) -> Pictures:
+    def part(self, rows: Array) -> "Pictures":
         """Samples `rows` (n,) as a data set."""
         return Pictures(self.records.part(rows))
 
@@ -86,4 +88,5 @@ class Masked(Labelled):
     def read(self, samples: Array, *arrays: Array) -> None:
         images, masks = arrays
         whole = self.pictures.whole(samples)
-        images[...], masks[...] = whole[:, :-1], whole[:, -1]
+        images[...] = whole[:, :-1]
+        masks[...] = whole[:, -1]

@@ -1,7 +1,5 @@
 """Sequences of unequal lengths: padded to one, or each batch to the shortest of several that its longest one fits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -47,10 +45,9 @@ class Padded(NamedArrays):
         places = np.argsort(self.counts[window], kind="stable").reshape(-1, batch)
         return window[places[np.argsort(places.min(axis=1))]].reshape(-1)
 
-    def part(self, rows: Array) -> Padded:
+    def part(self, rows: Array) -> "Padded":
         """A copy of samples `rows` (n,)."""
-        arrays = {key: array[rows] for key, array in self.arrays.items()}
-        return Padded(arrays, self.name, self.sequences, self.counts[rows], self.lengths)
+        return Padded(super().part(rows).arrays, self.name, self.sequences, self.counts[rows], self.lengths)
 
 
 def padded(columns: Mapping[str, Any], padding: Mapping[str, float], lengths: Sequence[int], name: str) -> Padded:

@@ -102,7 +102,10 @@ class Watch:
     """Warns once, and again where the share of the time has doubled since."""
 
     def __init__(self, what: str, remedy: str, most: float = MOST) -> None:
-        self._what, self._remedy, self._most, self._said = what, remedy, most, most / 2
+        self._what = what
+        self._remedy = remedy
+        self._most = most
+        self._said = most / 2
         self._begin: tuple[float, float] | None = None
 
     def __call__(self, seconds: float, waited: float) -> str:
@@ -112,7 +115,8 @@ class Watch:
         """
         if self._begin is None:
             self._begin = seconds, waited
-        seconds, waited = seconds - self._begin[0], waited - self._begin[1]
+        seconds = seconds - self._begin[0]
+        waited = waited - self._begin[1]
         if seconds < SECONDS or waited <= max(self._most, 2 * self._said) * seconds:
             return ""
         self._said = waited / seconds

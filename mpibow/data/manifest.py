@@ -104,7 +104,8 @@ def load(folder: Path) -> Manifest:
         raise RecordError(f"{path}: is not a manifest of records: it has no field 'format'; {AGAIN}")
     if fields["format"] != FORMAT:
         raise RecordError(f"{path}: format is {fields['format']!r}, this mpibow reads {FORMAT}; {AGAIN}")
-    said, found = fields.pop("checksum", None), checksum_of(fields)
+    said = fields.pop("checksum", None)
+    found = checksum_of(fields)
     if said != found:
         raise RecordError(f"{path}: is damaged or was edited: checksum is {found}, the file has {said}; {AGAIN}")
     try:

@@ -56,7 +56,8 @@ class RunningMoments:
 
 def channel_moments(data: Dataset) -> Moments:
     """Mean and standard deviation of each channel over all images of `data` that are not damaged, each read once."""
-    images, labels = np.empty((1, *data.shape), data.dtype), np.empty(1, np.int32)
+    images = np.empty((1, *data.shape), data.dtype)
+    labels = np.empty(1, np.int32)
     moments = RunningMoments(data.shape[0])
     for sample in range(data.count):
         with suppress(DamagedRecord):  # when it is read to train on, data.on_corrupt decides
@@ -80,5 +81,4 @@ def mean_image(data: Dataset, note: Callable[[str], None] = lambda text: None, p
         if time.monotonic() - begin > patience and done < data.count:
             note(f"data.normalise: {done:,} of {data.count:,} images of {data.name} are in the mean image")
             patience *= 2
-    mean: Array = total / data.count
-    return mean
+    return total / data.count

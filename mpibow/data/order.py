@@ -12,7 +12,9 @@ from .lengths import WINDOW, Padded
 SHUFFLED = 1 << 16  # samples of an epoch that are shuffled as a whole; of more, each rank would need 8 bytes a sample
 BLOCK = 1024  # positions that are computed at once: for one, NumPy's calls take half as long
 ROUNDS = 6  # of `by_index`; the tests notice four
-ODD, ODD_TOO = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of SplitMix64
+# of SplitMix64
+ODD = 0xBF58476D1CE4E5B9
+ODD_TOO = 0x94D049BB133111EB
 
 
 def samples_at(position: int, length: int, count: int, seed: int, lengths: Padded | None = None) -> tuple[Array, Array]:
@@ -58,7 +60,8 @@ def by_index(keys: Array, count: int, places: Array) -> Array:
     numbers: a pair that is no number goes through the rounds again, until it is one.
     """
     side = math.isqrt(count - 1) + 1
-    numbers, left = places.astype(np.uint64), np.arange(len(places))
+    numbers = places.astype(np.uint64)
+    left = np.arange(len(places))
     while len(left):
         high, low = np.divmod(numbers[left], side)
         for key in keys:

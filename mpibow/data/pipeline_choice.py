@@ -65,7 +65,8 @@ def refuse(wanted: Wanted, data: Samples) -> None:
 def choose(wanted: Wanted, data: Samples, facts: Sequence[Resources]) -> PipelineChoice:
     """The same pipeline for all ranks, a pure function of the `facts` of all. Raises ConfigError."""
     refuse(wanted, data)
-    lacking, gpu = _lacking(facts), all(fact.device is not None for fact in facts)
+    lacking = _lacking(facts)
+    gpu = all(fact.device is not None for fact in facts)
     if wanted == "dali" and lacking:
         raise ConfigError(f"data.pipeline: dali cannot be used: {lacking}")
     if isinstance(data, Decoded):
@@ -97,7 +98,8 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Resources]) -> Pipelin
 
 def _fits(data: Samples, free: Sequence[int], what: str) -> tuple[bool, str]:
     """Whether images, or arrays by name, take at most a quarter of what is free on every rank, and both in words."""
-    need, share = size_of(data), min(free) // 4
+    need = size_of(data)
+    share = min(free) // 4
     return need <= share, f"{need / MIB:,.1f} MiB, a quarter of a rank's free {what} is {share / MIB:,.1f} MiB"
 
 
@@ -144,7 +146,9 @@ def open_reader(choice: PipelineChoice, data: Samples, damages: Damages, threads
     if isinstance(data, Decoded) and choice.kind == "host":
         return decoding_reader(data, damages, threads)
     if isinstance(data, Decoded):
-        records, windows, size = data.records, data.windows, data.image.size
+        records = data.records
+        windows = data.windows
+        size = data.image.size
         return dali.Dali(records, windows, size, threads=threads, damaged=damages.replaced)
     if choice.kind == "dali" and isinstance(data, RecordSet):
         return dali.Dali(data, threads=threads, damaged=damages.replaced)

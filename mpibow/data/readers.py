@@ -55,7 +55,7 @@ class DrawingReader(Reader):
     def __init__(self, fill: Fill, names: Sequence[str], threads: int) -> None:
         self._fill, self._names = fill, tuple(names)
         self._pool = ThreadPoolExecutor(threads, "draw")
-        self._runs: deque[list[Future[None]]] = deque()
+        self._runs = deque[list[Future[None]]]()
 
     def begin(self, slots: list[Slot]) -> None:
         pieces = [(slot, first) for slot in slots for first in range(0, len(slot.samples), self.piece)]

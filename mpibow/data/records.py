@@ -23,8 +23,6 @@ a quarter of the time that reading it takes anyway.
 A file is replaced, never written into: one that is cut short while it is mapped ends its readers (SIGBUS).
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import mmap
@@ -64,7 +62,7 @@ class RecordForm:
     shape: Shape = ()
 
     @classmethod
-    def of(cls, image: Array | bytes, encoding: str, dtype: str = "uint8") -> RecordForm:
+    def of(cls, image: Array | bytes, encoding: str, dtype: str = "uint8") -> "RecordForm":
         """An array's own form, or that of bytes in `encoding`."""
         if isinstance(image, np.ndarray):
             return cls("raw", image.dtype.name, image.shape)
@@ -100,7 +98,8 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with _readable(path), open_file(path) as file:
-            memory, self._opened = _map(file), os.fstat(file.fileno())
+            memory = _map(file)
+            self._opened = os.fstat(file.fileno())
             self.size = len(memory)
             self._take_header(file.read(HEADER.size))
             file.seek(self.end)
@@ -128,8 +127,7 @@ class RecordFile:
     @property
     def labels(self) -> Array:
         """(count,) int32, a view of the file."""
-        labels: Array = self._index["label"]
-        return labels
+        return self._index["label"]
 
     def stored(self, record: int) -> tuple[Array, int]:
         """Image and label of record 0 <= `record` < count: a view of the file, (c, h, w) or bytes (n,) uint8, and int.
@@ -161,7 +159,8 @@ class RecordFile:
         self.checksum: int = header_sum
         self.count: int = count
         self.form = RecordForm(_text(encoding), _text(dtype), tuple(shape) if any(shape) else ())
-        self.end, self._index_sum = end, index_sum
+        self.end = end
+        self._index_sum = index_sum
         if fault := self.form.fault():
             raise self._damage(fault)
         if count < 1 or end < HEADER.size or end + count * INDEX.itemsize != self.size:
@@ -176,7 +175,8 @@ class RecordFile:
         if found != self._index_sum:
             raise self._damage(f"the index's checksum is 0x{found:08x}, the header has 0x{self._index_sum:08x}")
         index = np.frombuffer(data, INDEX)
-        starts, labels = index["start"], index["label"]
+        starts = index["start"]
+        labels = index["label"]
         self.label_range = int(labels.min()), int(labels.max())
         if self.form.encoding == "raw":
             right = starts == np.arange(HEADER.size, self.end, self.form.size)
@@ -202,7 +202,8 @@ class RecordWriter:
         self.path, self.form, self.classes = path, form, min(classes, 2**31)  # labels are i32
         self.size = 0  # bytes so far
         self.checksum = 0  # the header's, once finished
-        self._file, self._dtype = file, DTYPES[form.dtype]
+        self._file = file
+        self._dtype = DTYPES[form.dtype]
         self._index = list[tuple[int, int, int]]()
         self._write(bytes(HEADER.size))  # its place; the file begins with zeros until it is finished
 
@@ -236,7 +237,8 @@ class RecordWriter:
         """Writes the index, then the header."""
         if not self._index:
             raise RecordError(f"{self.path}: has no records, a file holds at least one")
-        end, index = self.size, np.array(self._index, INDEX).tobytes()
+        end = self.size
+        index = np.array(self._index, INDEX).tobytes()
         self._write(index)
         texts = self.form.encoding.encode(), self.form.dtype.encode()
         shape = self.form.shape or (0, 0, 0)

@@ -1,7 +1,5 @@
 """A data set of records: a folder of shards and one manifest, written as a whole and read by sample number."""
 
-from __future__ import annotations
-
 import os
 import resource
 import sys
@@ -38,7 +36,10 @@ class RecordSet(Measured):
     def __init__(
         self, folder: Path, manifest: Manifest, shard: Callable[[int], RecordFile], rows: Array | None = None
     ) -> None:
-        self.folder, self.manifest, self.shard, self.rows = folder, manifest, shard, rows
+        self.folder = folder
+        self.manifest = manifest
+        self.shard = shard
+        self.rows = rows
         self.name = manifest.name
         self.count = manifest.count if rows is None else len(rows)
         self.shape = manifest.form.shape
@@ -52,7 +53,7 @@ class RecordSet(Measured):
             return self.manifest.mean, self.manifest.std
         return channel_moments(self)
 
-    def part(self, rows: Array) -> RecordSet:
+    def part(self, rows: Array) -> "RecordSet":
         """Samples `rows` (n,) int64 as a data set, of the same files."""
         return RecordSet(self.folder, self.manifest, self.shard, rows if self.rows is None else self.rows[rows])
 
@@ -193,7 +194,8 @@ def write_records(
     target = Path(directory)
     name = name or Path(os.path.realpath(target)).name
     shards = list[Shard]()
-    form, running = RecordForm(encoding), RunningMoments(0)
+    form = RecordForm(encoding)
+    running = RunningMoments(0)
     rest = iter(samples)
     with folder_aside(target, overwrite=overwrite) as folder:
         for image, label in rest:  # the first of a shard

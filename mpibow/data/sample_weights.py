@@ -1,7 +1,5 @@
 """Samples to train on with a weight each: data of any kind, and the weights as one more array of a slot."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, TypeVar
 
@@ -23,12 +21,14 @@ class Weighed(Derived):
         self.sample_weight = sample_weight
         if isinstance(data, NamedSamples):
             self.data: Any = data
-            self.name, self.count = data.name, data.count
+            self.name = data.name
+            self.count = data.count
             self.inputs: Inputs = {**data.inputs, SAMPLE_WEIGHT: ((), np.dtype(np.float32))}
         else:
             super().__init__(data)
         if isinstance(data, Drawn):
-            self.threads, self.draw = data.threads, self._draw
+            self.threads = data.threads
+            self.draw = self._draw
 
     def read(self, samples: Array, *arrays: Array) -> None:
         *own, weights = arrays
@@ -45,7 +45,7 @@ class Weighed(Derived):
         """The strata for `data.split`."""
         return strata_of(self.data)
 
-    def part(self, rows: Array) -> Weighed:
+    def part(self, rows: Array) -> "Weighed":
         """Samples `rows` (n,) as a data set, with their weights."""
         return Weighed(self.data.part(rows), self.sample_weight[rows])
 

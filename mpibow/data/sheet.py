@@ -40,7 +40,8 @@ def sheet(data: RecordSet, samples: Sequence[int]) -> Image.Image:
     whole = Image.new("RGB", (columns * width + GAP, -(-len(pictures) // columns) * height + GAP), "white")
     for number, (sample, picture) in enumerate(zip(samples, pictures, strict=True)):
         row, column = divmod(number, columns)
-        left, top = GAP + column * width, GAP + row * height
+        left = GAP + column * width
+        top = GAP + row * height
         whole.paste(picture, (left, top))
         _write(whole, (left, top + height - GAP - LINE), data.class_name(data.label(sample)), width - GAP)
     return whole
@@ -53,10 +54,12 @@ def _pictures(data: RecordSet, samples: Sequence[int]) -> Iterator[Image.Image]:
             picture = decode(data.encoded(sample), encoding, data.where(sample))
             yield Image.fromarray(turned(np.asarray(rgb(picture)), orientation(picture)))
         return
-    images, labels = np.empty((len(samples), *data.shape), data.dtype), np.empty(len(samples), np.int32)
+    images = np.empty((len(samples), *data.shape), data.dtype)
+    labels = np.empty(len(samples), np.int32)
     data.read(np.array(samples), images, labels)
     if images.dtype != np.uint8:
-        low, high = float(images.min()), float(images.max())
+        low = float(images.min())
+        high = float(images.max())
         images = ((images - np.float64(low)) * (255 / ((high - low) or 1)) + 0.5).astype(np.uint8)
     for image in images:
         yield Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
@@ -74,7 +77,8 @@ def _small(picture: Image.Image) -> Image.Image:
 
 def _write(whole: Image.Image, place: tuple[int, int], text: str, width: int) -> None:
     """Writes as much of the text as fits."""
-    draw, font = ImageDraw.Draw(whole), ImageFont.load_default()
+    draw = ImageDraw.Draw(whole)
+    font = ImageFont.load_default()
     text = " ".join(text.split())
     if isinstance(font, ImageFont.ImageFont):  # a Pillow without FreeType: its letters are those of Latin-1
         text = text.encode("latin-1", "replace").decode("latin-1")

@@ -50,8 +50,7 @@ def split(data: T, fraction: float, seed: int) -> tuple[T, T]:
 
 def strata_of(data: Samples) -> Array:
     """Each sample's class (count,), all the same where there are none."""
-    found: Array = data.strata() if hasattr(data, "strata") else np.zeros(data.count, np.int32)
-    return found
+    return data.strata() if hasattr(data, "strata") else np.zeros(data.count, np.int32)
 
 
 def held_out(strata: Array, fraction: float, seed: int, at_once: int = SORTED) -> Array:

@@ -1,7 +1,5 @@
 """Text as tokens: characters, bytes, or those of a tokenizer.json; a stream of them as records, and as samples."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -202,7 +200,8 @@ class Windows:
     def draw(self, samples: Array, counters: Array, *arrays: Array) -> None:
         starts = samples * self.text.context
         if self.shifted:
-            epochs, seed = counters[:, 1], int(counters[0, 0])
+            epochs = counters[:, 1]
+            seed = int(counters[0, 0])
             for epoch in np.unique(epochs).tolist():
                 starts = starts + (epochs == epoch) * self.shift(seed, epoch)
         self._fill(starts, arrays)
@@ -213,19 +212,20 @@ class Windows:
 
     def _fill(self, starts: Array, arrays: tuple[Array, ...]) -> None:
         window = self.stream[starts[:, None] + np.arange(self.text.context + 1)]
-        arrays[0][...], arrays[1][...] = window[:, :-1], window[:, 1:]
+        arrays[0][...] = window[:, :-1]
+        arrays[1][...] = window[:, 1:]
 
-    def called(self, names: Sequence[str]) -> Windows:
+    def called(self, names: Sequence[str]) -> "Windows":
         """The same with other names of input and target."""
         first, second = names
         return replace(self, names=(first, second))
 
-    def divided(self, fraction: float) -> tuple[Windows, Windows]:
+    def divided(self, fraction: float) -> "tuple[Windows, Windows]":
         """The stream's first part and its end, of that share: windows drawn from all of it would overlap others."""
         cut = len(self.stream) - round(len(self.stream) * fraction)
         return self.of(self.stream[:cut]), replace(self, shifted=False).of(self.stream[cut:])
 
-    def of(self, stream: Array) -> Windows:
+    def of(self, stream: Array) -> "Windows":
         """Windows of another stream. Raises ConfigError where it is too short for one."""
         found = replace(self, stream=stream)
         if found.count < 1:
@@ -239,7 +239,8 @@ class Windows:
 
 def open_text(records: RecordSet, text: TokenStream, *, training: bool) -> Windows:
     """All tokens of `records`, every checksum checked, in memory. Raises RecordError, ConfigError."""
-    known, folder = records.manifest.contents, records.folder
+    known = records.manifest.contents
+    folder = records.folder
     tokens = read_tokens(folder)
     if tokens.checksum != known["tokenizer_checksum"]:
         raise RecordError(f"{folder}: tokenizer.json is not the one that the text was converted with; convert it again")

@@ -208,7 +208,8 @@ class WorkerTrace(Exception):
 
 
 def _death(worker: Worker) -> str:
-    code, task = worker.process.exitcode, worker.tasks[0] if worker.tasks else None
+    code = worker.process.exitcode
+    task = worker.tasks[0] if worker.tasks else None
     how = f"was killed by signal {-code} ({signal.Signals(-code).name})" if code and code < 0 else f"ended with {code}"
     reading = f" while it read samples {', '.join(map(str, task.samples.tolist()))}" if task else ""
     name = f"{task.name}: " if task else ""

@@ -50,7 +50,7 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
     out = Graph()
     for name in graph.inputs:
         out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)
-    found: dict[str, str] = {}  # layouts that are not canonical
+    found = dict[str, str]()  # layouts that are not canonical
     shapes = dict[str, Shapes]()
 
     def layout_of(name: str) -> str:
@@ -62,7 +62,8 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
             return name
         copy = f"{name} as {tag}"
         if copy not in out.tensors:
-            shape, op = out.tensors[name].shape, Reorder(layout_of(name), tag)
+            shape = out.tensors[name].shape
+            op = Reorder(layout_of(name), tag)
             wanted = (0,) if name in trained else ()
             shapes[copy] = Shapes((shape,), shape, training, wanted, Formats((op.source,), op.target))
             out.append(Node(copy, op, (name,)), shape)
@@ -73,15 +74,16 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
         return copy
 
     for node in graph.nodes:
-        x, ys = tuple(graph.tensors[name].shape for name in node.inputs), graph.made(node)
+        x = tuple(graph.tensors[name].shape for name in node.inputs)
+        ys = graph.made(node)
         y = ys[0]
         wanted = inputs_wanted(node, trained)
         mine = Shapes(x, y, training, wanted, ys=ys)
         try:
             if node.op.is_view(training):
-                formats = Formats(tuple(canonical(shape) for shape in x), canonical(y))
+                formats = Formats(tuple(map(canonical, x)), canonical(y))
             else:
-                formats = kernels[type(node.op)].formats(node.op, mine, tuple(layout_of(name) for name in node.inputs))
+                formats = kernels[type(node.op)].formats(node.op, mine, tuple(map(layout_of, node.inputs)))
         except ShapeError as error:
             raise ShapeError(f"{node.name} ({node.op.kind}): {error}") from None
         inputs = tuple(

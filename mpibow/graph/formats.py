@@ -46,7 +46,7 @@ def _split(tag: str, shape: Shape) -> tuple[Shape, list[int]]:
     """
     outer, blocks = parse(tag)
     extents = list[int]()
-    places: dict[tuple[int, int], int] = {}  # (axis, number of the block; -1 is the outer part) -> place in extents
+    places = dict[tuple[int, int], int]()  # (axis, number of the block; -1 is the outer part) -> place in extents
     for axis, extent in enumerate(shape):
         places[axis, -1] = len(extents)
         extents.append(-(-extent // _block(tag, axis)))
@@ -71,7 +71,7 @@ def unpack(array: Array, tag: str, shape: Shape) -> Array:
     _, order = _split(tag, shape)
     whole = array.reshape(physical(tag, shape)).transpose(np.argsort(order))
     padded = tuple(extent + -extent % _block(tag, axis) for axis, extent in enumerate(shape))
-    return np.asarray(whole.reshape(padded)[tuple(slice(extent) for extent in shape)], order="C")
+    return np.asarray(whole.reshape(padded)[tuple(map(slice, shape))], order="C")
 
 
 class Reorder(Op):

@@ -18,7 +18,7 @@ from mpibow.formulas import ArraysByName as ArraysByName
 
 from .infix import Infix
 
-_PREFIX: ContextVar[str] = ContextVar("prefix", default="")
+_PREFIX = ContextVar("prefix", default="")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -179,7 +179,7 @@ class Node:
     @property
     def made(self) -> tuple[str, ...]:
         """The names of its outputs."""
-        return (self.name, *(f"{self.name}.{i}" for i in range(1, self.outputs)))
+        return self.name, *(f"{self.name}.{i}" for i in range(1, self.outputs))
 
     def full(self, key: str) -> str:
         """The name of the weight or statistic `key` in a replica: conv1.weight."""

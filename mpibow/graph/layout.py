@@ -159,17 +159,22 @@ def _place(
     aligned: int = ALIGNMENT,
 ) -> Layout:
     """Places weights part by part, and in each part the decayed ones first."""
-    names, spans = sorted(weights, key=lambda name: name not in decayed), dict[str, Span]()
-    ends, offset, decaying = list[int](), 0, 0
+    names = sorted(weights, key=lambda name: name not in decayed)
+    spans = dict[str, Span]()
+    ends = list[int]()
+    offset = 0
+    decaying = 0
     for part in range(max(parts.values(), default=0) + 1):
         offset += -offset % aligned
         ends[-1:] = [offset] * bool(ends)
         for name in names:
             if parts.get(name, 0) != part:
                 continue
-            weight, begin = weights[name], offset
+            weight = weights[name]
+            begin = offset
             tag = formats.get(name) or canonical(weight.shape)
-            size, rank = int(np.prod(physical(tag, weight.shape))), ranks.get(name, 0)
+            size = int(np.prod(physical(tag, weight.shape)))
+            rank = ranks.get(name, 0)
             if rank:
                 offset += -offset % TILE
             spans[name] = Span(name, offset, size, weight.shape, weight, tag, rank, name in decayed)

@@ -70,7 +70,7 @@ def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
 
 
 def _place(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    placed: list[tuple[int, int, Block]] = []  # (offset, end, block)
+    placed = list[tuple[int, int, Block]]()  # (offset, end, block)
     offsets = dict[str, int]()
     for block in blocks:
         size = -(-block.size // ALIGNMENT) * ALIGNMENT

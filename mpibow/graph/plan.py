@@ -141,11 +141,13 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     Weights lie as in `layout`, and are reordered where the kernels request another one. Raises ShapeError if the kernel
     set lacks an operator or refuses its shapes.
     """
-    statistics, narrow = plan_statistics(graph), np.dtype(dtype).itemsize < 4
+    statistics = plan_statistics(graph)
+    narrow = np.dtype(dtype).itemsize < 4
     if narrow:
         graph = mixed(graph, kernels.widths, training)
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training, kernels.lacks)
-    graph, shapes = arrangement.graph, _kept_as_factors(arrangement, layout, training)
+    graph = arrangement.graph
+    shapes = _kept_as_factors(arrangement, layout, training)
     table = kernels.operators
     program = compile_steps(graph, training, arrangement.formats, lambda op: table[type(op)].inputs_alone)
     if narrow:
@@ -202,12 +204,14 @@ def _kept_as_factors(arrangement: Arrangement, layout: Layout, training: bool) -
 def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]) -> Program:
     """Reorders weights for kernels that request another layout than the replica's, and their gradients back."""
     lies = {span.name: span.format for span in layout.spans}
-    values, steps = dict(program.values), list[Step]()
+    values = dict(program.values)
+    steps = list[Step]()
 
     def copied(name: str, lie: str, tag: str, beside: list[Step], end: str = "") -> str:
         """The value's copy in the layout `tag`; `beside` gets the step that reorders it, or without `end` reorders it
         back."""
-        shape, copy = values[name].shape, f"{name} as {tag}{end}"
+        shape = values[name].shape
+        copy = f"{name} as {tag}{end}"
         values[name] = replace(values[name], format=lie)
         if tag == lie:
             return name
@@ -222,11 +226,16 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
         if step.kind == "sum":
             steps.append(step)
             continue
-        node, formats, before, after = step.node, shapes[step.node.name].formats, list[Step](), list[Step]()
+        node = step.node
+        formats = shapes[step.node.name].formats
+        before = list[Step]()
+        after = list[Step]()
 
-        weights, gradients = dict(step.weights), dict(step.gradients)
+        weights = dict(step.weights)
+        gradients = dict(step.gradients)
         for key, name in step.weights.items():
-            lie, tag = lies[node.full(key)], formats.w.get(key, canonical(values[name].shape))
+            lie = lies[node.full(key)]
+            tag = formats.w.get(key, canonical(values[name].shape))
             if step.kind == "backward":
                 tag = formats.back.get(key, tag) if "w" in node.op.reads else lie
             weights[key] = copied(name, lie, tag, before, f" {step.kind}")
@@ -239,6 +248,7 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
 
 
 def _where(plan: Plan, name: str) -> str:
-    value, root = plan.program.values[name], plan.program.root(name)
+    value = plan.program.values[name]
+    root = plan.program.root(name)
     place_ = f"@{plan.offsets[root]:#x}" if root in plan.offsets else ""
     return f"{name}{list(value.shape)}{value.format if format_of(value) != canonical(value.shape) else ''}{place_}"

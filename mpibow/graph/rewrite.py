@@ -26,7 +26,7 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
         for name in node.inputs:
             users.setdefault(name, []).append(node)
     shown = set(graph.outputs.values())
-    taken: dict[str, Node] = {}  # by the name of the last node of a chain
+    taken = dict[str, Node]()  # by the name of the last node of a chain
     inside = set[str]()
     for node in graph.nodes:
         if node.name in inside:

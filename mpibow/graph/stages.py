@@ -30,11 +30,13 @@ def steps_of(plan: "Plan", size: int, chunk: int) -> tuple[Array, Array]:
 
     Where none does: the number of steps, and -1.
     """
-    steps, root = plan.program.steps, plan.program.root
+    steps = plan.program.steps
+    root = plan.program.root
     last = {root(name): i for i, step in enumerate(steps) for name in step.touches}
     first = {root(name): i for i, step in reversed([*enumerate(steps)]) for name in step.touches}
     shape = -(-size // chunk)
-    begins, ends = np.full(shape, len(steps)), np.full(shape, -1)
+    begins = np.full(shape, len(steps))
+    ends = np.full(shape, -1)
     for span in plan.layout.spans:
         if span.offset < size:
             names = weight(span.name), gradient(weight(span.name))

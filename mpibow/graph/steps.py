@@ -131,14 +131,15 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
     if loss not in trained:
         raise ShapeError(f"loss {loss}: no weight leads to it, so there is nothing to train")
     steps = list[Step]()
-    parts: dict[str, list[str]] = {loss: [gradient(loss)]}
+    parts = {loss: [gradient(loss)]}
     values[gradient(loss)] = Value(gradient(loss), values[loss].shape, constant=1.0 / prod(values[loss].shape))
     consumers = {name: sum(node.inputs.count(name) for node in graph.nodes) for name in values}
     for node in reversed(graph.nodes):
         if node.name not in trained or not any(map(parts.get, node.made)):
             continue
         for name in node.made:
-            contributions, dy = parts.get(name, []), gradient(name)
+            contributions = parts.get(name, [])
+            dy = gradient(name)
             if not contributions:  # one of several outputs, which nothing reads
                 values[dy] = Value(dy, values[name].shape, constant=0.0)
             elif len(contributions) > 1:
@@ -155,7 +156,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
                     f"{node.name} ({node.op.kind}): has no gradient for {source}, which depends on weights that are "
                     f"trained; mb.detach({source}) takes it for a constant"
                 )
-        made: dict[int, str] = {OUTPUT: dy}
+        made = {OUTPUT: dy}
         for i in wanted:
             source = node.inputs[i]
             name = gradient(source) if consumers[source] == 1 else f"{gradient(source)} from {node.name}[{i}]"

@@ -37,7 +37,8 @@ def widen(
     """`graph` of k learners. `operators` are those with a widened form, `rows` those that work on rows of logits;
     `view(shape)` and `concat(inputs, axis)` make operators. Raises ShapeError naming operators without such a form.
     """
-    out, trained = Graph(), trained_values(graph)
+    out = Graph()
+    trained = trained_values(graph)
     for name in graph.inputs:
         tensor = graph.tensors[name]
         for r in range(k):
@@ -71,7 +72,8 @@ def widen(
             continue
         if type(node.op) not in operators or graph.tensors[node.inputs[0]].dtype != FLOAT:
             raise ShapeError(f"execution: {_none(node)}")
-        op, inputs = operators[type(node.op)](node.op, k), tuple(map(wide, node.inputs))
+        op = operators[type(node.op)](node.op, k)
+        inputs = tuple(map(wide, node.inputs))
         n, *more = graph.tensors[node.name].shape
         if isinstance(node.op, rows) or not more:  # or is computed from losses
             shapes = [graph.tensors[name].shape[1:] for name in node.inputs]

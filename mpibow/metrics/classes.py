@@ -24,7 +24,8 @@ class Classes:
 
     def rows(self, output: Array, target: Array) -> tuple[Array, Array]:
         """Scores (rows, classes) and labels (rows,) that are not ignored. Raises ConfigError where shapes differ."""
-        shape, at = f"output {output.shape}, target {target.shape}", self.axis
+        shape = f"output {output.shape}, target {target.shape}"
+        at = self.axis
         fitting = [i for i in range(1, output.ndim) if output.shape[:i] + output.shape[i + 1 :] == target.shape]
         if at is not None and at % output.ndim in fitting:
             fitting = [at % output.ndim]
@@ -36,7 +37,8 @@ class Classes:
         scores = np.moveaxis(output, place, -1).reshape(-1, output.shape[place])
         labels = target.reshape(-1).astype(np.int64)
         counted = labels != self.ignore_index
-        scores, labels = scores[counted], labels[counted]
+        scores = scores[counted]
+        labels = labels[counted]
         if len(labels) and not 0 <= labels.min() <= labels.max() < scores.shape[1]:
             limits = f"[0, {scores.shape[1]}), got {labels.min()} to {labels.max()}"
             raise ConfigError(f"labels must lie in {limits}; the option ignore_index leaves one out")
@@ -72,7 +74,8 @@ class TopK(AccuracyMetric):
         scores, labels = self.rows(output, target)
         if self.k > scores.shape[1]:
             raise ConfigError(f"k must be at most the {scores.shape[1]} classes, got {self.k}")
-        own, before = scores[np.arange(len(labels)), labels][:, None], np.arange(scores.shape[1]) < labels[:, None]
+        own = scores[np.arange(len(labels)), labels][:, None]
+        before = np.arange(scores.shape[1]) < labels[:, None]
         ahead = (~(scores <= own) | ((scores == own) & before)).sum(axis=1)
         return np.asarray(ahead < self.k)
 
@@ -117,7 +120,8 @@ class Counted(Classes):
     def sums(self, output: Array, target: Array) -> Sums:
         if output.shape == target.shape:  # several labels a sample, a number each
             axis = 1 if self.axis is None and output.ndim < 3 else self.axis
-            counted, place = target != self.ignore_index, 0 if axis is None else axis % output.ndim
+            counted = target != self.ignore_index
+            place = 0 if axis is None else axis % output.ndim
             if output.ndim > 1 and not place:
                 raise ConfigError(f"several labels {output.shape}: axis, along which they lie, must be 1 or more")
             labels = output.shape[place] if place else 1
@@ -126,7 +130,8 @@ class Counted(Classes):
         else:
             scores, labels = self.rows(output, target)
             classes = np.arange(scores.shape[1])
-            predicted, wanted = scores.argmax(axis=1)[:, None] == classes, labels[:, None] == classes
+            predicted = scores.argmax(axis=1)[:, None] == classes
+            wanted = labels[:, None] == classes
         return {
             "both": (predicted & wanted).sum(axis=0),
             "predicted": predicted.sum(axis=0),
@@ -151,7 +156,8 @@ class F1(Counted):
         return found
 
     def close(self, sums: Sums) -> float:
-        both, either = 2 * sums["both"], sums["predicted"] + sums["wanted"]
+        both = 2 * sums["both"]
+        either = sums["predicted"] + sums["wanted"]
         if self.average == "micro":
             return ratio(both.sum(), either.sum())
         if self.average == "binary":
@@ -199,7 +205,9 @@ def _confused(matrix: Array, names: Sequence[str]) -> list[list[str]]:
 
 
 def _each(matrix: Array, names: Sequence[str]) -> list[list[str]]:
-    both, guessed, wanted = np.diag(matrix), matrix.sum(axis=0), matrix.sum(axis=1)
+    both = np.diag(matrix)
+    guessed = matrix.sum(axis=0)
+    wanted = matrix.sum(axis=1)
     return [
         [
             name,

@@ -49,8 +49,7 @@ class Measure:
 
     @property
     def rises(self) -> bool | None:
-        found: bool | None = getattr(self.metric, "higher_is_better", True)
-        return found
+        return getattr(self.metric, "higher_is_better", True)
 
     def sums(self, outputs: Mapping[str, Array], slot: Mapping[str, Array], rows: Array) -> object:
         """The sums of the batch's samples `rows` (n,), from copies, as the next batch overwrites the arrays."""

@@ -59,7 +59,8 @@ class R2:
     def close(self, sums: Sums) -> float:
         if not sums["count"]:
             return np.nan
-        spread, missed = sums["squares"] - sums["sum"] ** 2 / sums["count"], sums["missed"]
+        spread = sums["squares"] - sums["sum"] ** 2 / sums["count"]
+        missed = sums["missed"]
         alike = spread <= 8 * np.finfo(np.longdouble).eps * sums["squares"]
         share = np.where(alike, missed > 0, missed / np.where(alike, 1, spread))
         return float((1 - share).mean())
@@ -69,5 +70,4 @@ def differences(output: Array, target: Array) -> Array:
     """Raises ConfigError where shapes differ: (n,) beside (n, 1) would give n x n of them."""
     if output.shape != target.shape:
         raise ConfigError(f"output {output.shape}, target {target.shape}: must have one shape; mb.reshape the output")
-    found: Array = output - target
-    return found
+    return output - target

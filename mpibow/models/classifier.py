@@ -54,7 +54,8 @@ def classifier(
     gets (image - mean) / std, or the stored values where none are given: std one a channel, mean as well, or one for
     every value of an image. `augmentation` and `loss` are for training; but evaluated images are cropped as well.
     """
-    augmentation, loss = augmentation or Augmentation(), loss or CrossEntropyLoss()
+    augmentation = augmentation or Augmentation()
+    loss = loss or CrossEntropyLoss()
     plain = CrossEntropyLoss() if isinstance(loss, CrossEntropyLoss) else loss
 
     def build(batch: int, training: bool = False) -> Graph:
@@ -90,7 +91,8 @@ def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -
         more = (1.0,) * (logits.shape[1] - len(settings.weight))  # of classes that the training data do not have
         return function_of(replace(settings, weight=(*settings.weight, *more)))(logits, label)
     if isinstance(settings, CrossEntropyLoss) and share is None:
-        smoothing, ignore = settings.label_smoothing, settings.ignore_index
+        smoothing = settings.label_smoothing
+        ignore = settings.ignore_index
         return softmax_cross_entropy(logits, label, smoothing=smoothing, ignore=ignore)
     target = one_hot(label, logits.shape[1])
     target = target if share is None else mix(target, share)

@@ -68,7 +68,8 @@ def inception_v3(image: Tensor, classes: int, *, drop: float = 0.5) -> Tensor:
         x = concat(*(_branch(x, each) for each in FIGURE_5), _pooled(x, pooled))
     x = _reduce(x, _conv(x, 384, 3, stride=2), "1:64 3:96", 96)
     for c in (128, 160, 160, 192):
-        once, twice = f"1:{c} 1x7:{c} 7x1:192", f"1:{c} 7x1:{c} 1x7:{c} 7x1:{c} 1x7:192"
+        once = f"1:{c} 1x7:{c} 7x1:192"
+        twice = f"1:{c} 7x1:{c} 1x7:{c} 7x1:{c} 1x7:192"
         x = concat(_branch(x, "1:192"), _branch(x, once), _branch(x, twice), _pooled(x, 192))
     x = _reduce(x, _conv(_branch(x, "1:192"), 320, 3, stride=2), "1:192 1x7:192 7x1:192", 192)
     for _ in range(2):

@@ -20,7 +20,8 @@ CLOSE = 1e-3  # of the largest number of an output: the package computes in the 
 
 def compare(onnx: ModuleType, model: "ModelProto", net: OnnxNet) -> str:
     """Raises ConfigError where outputs of random samples differ in evaluation; a reason where none are compared."""
-    batch, generator = net.fixed or 2, np.random.default_rng(0)
+    batch = net.fixed or 2
+    generator = np.random.default_rng(0)
     samples = dict[str, Array]()
     for value, each in net.inputs.items():
         shape = (batch, *each.shape)
@@ -33,7 +34,8 @@ def compare(onnx: ModuleType, model: "ModelProto", net: OnnxNet) -> str:
         theirs = dict(zip(net.outputs, evaluator.run(list(net.outputs.values()), samples), strict=True))
     except Exception as error:  # of kinds without a name: operators or types that it lacks
         return f"it cannot compute it: {error}"
-    gives, than = f"from_onnx: {net.source} gives another", "than the package onnx"
+    gives = f"from_onnx: {net.source} gives another"
+    than = "than the package onnx"
     refuse_difference(gives, evaluated(net, samples), than, theirs, "please report this", CLOSE)
     return ""
 

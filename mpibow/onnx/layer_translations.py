@@ -33,13 +33,17 @@ def _windows(
 
     The settings have no padding then.
     """
-    axes, extents, window = len(kernel), np.array(x.shape[2:]), np.array(kernel)
-    step, apart = strides or [1] * axes, dilations or [1] * axes
+    axes = len(kernel)
+    extents = np.array(x.shape[2:])
+    window = np.array(kernel)
+    step = strides or [1] * axes
+    apart = dilations or [1] * axes
     front, behind = np.reshape(pads or [0, 0] * axes, (2, axes))
     if auto_pad.startswith("SAME"):
         total = np.maximum((-(-extents // step) - 1) * step + (window - 1) * apart + 1 - extents, 0)
         lower = auto_pad == "SAME_LOWER"  # what is odd is in front
-        front, behind = (total + lower) // 2, (total + 1 - lower) // 2
+        front = (total + lower) // 2
+        behind = (total + 1 - lower) // 2
     settings = {"stride": step, "dilation": apart, "padding": front.tolist()}
     if (front == behind).all() and not (half and (front > window // 2).any()):
         return x, settings
@@ -83,7 +87,8 @@ def product(
     """Gemm; a dense layer where it is one."""
     if (transA, transB, alpha, beta) == (0, 1, 1, 1) and (bias is None or bias.shape == weight.shape[:1]):
         return site.aten("linear", input=x, weight=weight, bias=bias)
-    a, b = site.floats(x), site.floats(weight)
+    a = site.floats(x)
+    b = site.floats(weight)
     y = ops.matmul(ops.transpose(a) if transA else a, ops.transpose(b) if transB else b) * alpha
     return y if bias is None else y + site.floats(bias) * beta
 
@@ -148,7 +153,8 @@ def group_norm(
 def last_axes_norm(
     name: str, site: NodeSite, x: Value, *held: Value | None, axis: int = -1, epsilon: float = 1e-5, **_: object
 ) -> Tensor:
-    weights, shape = dict(zip(("weight", "bias"), held, strict=False)), x.shape[axis % len(x.shape) :]
+    weights = dict(zip(("weight", "bias"), held, strict=False))
+    shape = x.shape[axis % len(x.shape) :]
     need(all(each is None or each.shape == shape for each in held), "weights of another shape than the last axes")
     return site.aten(name, input=x, normalized_shape=shape, eps=epsilon, **weights)
 
@@ -185,7 +191,8 @@ def resize(
     """Any interpolation is a product with a matrix along each axis, which ONNX's own definition gives."""
     need(coordinate_transformation_mode != "tf_crop_and_resize", "coordinate_transformation_mode=tf_crop_and_resize")
     need(keep_aspect_ratio_policy == "stretch", f"keep_aspect_ratio_policy={keep_aspect_ratio_policy}")
-    rank, scaled = len(x.shape), scales is not None and constant(scales).size > 0
+    rank = len(x.shape)
+    scaled = scales is not None and constant(scales).size > 0
     numbers = constant(scales if scaled else sizes)
     wanted = dict(zip([axis % rank for axis in axes or range(rank)], numbers, strict=True))
     whole = not scaled or all(x.shape[axis] * float(n) % 1 < 1e-4 for axis, n in wanted.items())
@@ -225,14 +232,17 @@ def recurrent(
 ) -> Result:
     """A recurrent layer of one or both directions; its weights' gates are put into PyTorch's order."""
     settings = {"direction": "forward", "linear_before_reset": 0} | settings
-    order, both, count = GATES[kind], settings["direction"] == "bidirectional", 2 if kind == "lstm" else 1
+    order = GATES[kind]
+    both = settings["direction"] == "bidirectional"
+    count = 2 if kind == "lstm" else 1
     usual = USUAL | {"direction": "bidirectional" if both else "forward", "linear_before_reset": 2 - count}
     usual |= {"activations": ACTIVATIONS[kind] * (1 + both)}
     unusual = [key for key, value in usual.items() if settings.get(key, value) != value]
     need(not unusual and not states[count:], f"a layer with {', '.join(unusual) or 'peepholes'} of its own")
     need(lengths is None or number(constant(lengths)) == x.shape[0], "sequences of different lengths")
     begin = [np.zeros(()) if each is None else each for each in (*states, None, None)[:count]]
-    params, tensors = list[Tensor](), site.tensors([each for each in (weight, inner, bias) if each is not None])
+    params = list[Tensor]()
+    tensors = site.tensors([each for each in (weight, inner, bias) if each is not None])
     for direction in range(1 + both):
         for each in tensors:
             parts = ops.split(each[direction], inner.shape[2], 0)

@@ -52,7 +52,8 @@ def model_of(
         except (ConfigError, ShapeError) as error:
             raise ConfigError(f"to_onnx: {node.name}: {error}") from None
         writer.values |= zip(node.made, [written] if isinstance(written, str) else written, strict=True)
-    onnx, helper = writer.onnx, writer.onnx.helper
+    onnx = writer.onnx
+    helper = writer.onnx.helper
     results: list[ValueInfoProto] = []
     for name, tensor in outputs.items():
         writer.nodes.append(helper.make_node("Identity", [writer.values[tensor]], [name], name))
@@ -66,7 +67,8 @@ def model_of(
 
 
 def _described(writer: ModelWriter, tensor: str, name: str) -> "ValueInfoProto":
-    shape, dtype = writer.two.tensors[tensor].shape, writer.two.tensors[tensor].dtype
+    shape = writer.two.tensors[tensor].shape
+    dtype = writer.two.tensors[tensor].dtype
     extents = [
         "batch" if by == 1 else f"{by} batch" if by else extent
         for by, extent in zip(writer.times(tensor), shape, strict=True)

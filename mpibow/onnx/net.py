@@ -46,10 +46,12 @@ class OnnxNet:
 
     def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor | dict[str, Tensor]:
         """The outputs for tensors (n, ...) of the graph that is being built: one, or several by their names."""
-        given, made = named_inputs(self.source, [*self.inputs.values()], inputs, named), dict[str, Tensor]()
+        given = named_inputs(self.source, [*self.inputs.values()], inputs, named)
+        made = dict[str, Tensor]()
         if not given:
             raise ConfigError(f"from_onnx: {self.source} takes no input")
-        first, uses = next(iter(given.values())), Counter(name for node in self.nodes for name in node.inputs)
+        first = next(iter(given.values()))
+        uses = Counter(name for node in self.nodes for name in node.inputs)
         values: Values = {"": None, **self.constants, **dict(zip(self.inputs, given.values(), strict=True))}
         for name, array in self.weights.items():
             values[name] = ModuleArray(name, array, uses[name], True)

@@ -78,10 +78,6 @@ def split(w: NodeWriter) -> list[str]:
     return w.model.add("Split", *w.x, sizes, axis=w.op.axis, count=len(sizes))
 
 
-def reduced(w: NodeWriter) -> str:
-    return w(type(w.op).__name__, *w.x, w.op.axes)
-
-
 def clipped(w: NodeWriter, index: str, last: Input) -> str:
     """Indices of which those outside take the nearest element."""
     return w("Clip", w.cast(index, "int64"), 0, last)
@@ -94,9 +90,12 @@ def gathered(w: NodeWriter) -> str:
 
 
 def convolution(w: NodeWriter) -> str:
-    op, operator, settings = w.op, "Conv", {}
+    op = w.op
+    operator = "Conv"
+    settings = {}
     if isinstance(op, ops.ConvTranspose2d):
-        operator, settings = "ConvTranspose", {"output_padding": op.output_padding}
+        operator = "ConvTranspose"
+        settings = {"output_padding": op.output_padding}
     settings |= {"kernel_shape": op.kernel, "strides": op.stride, "pads": op.padding * 2, "dilations": op.dilation}
     return w(operator, *w.x, *w.weights, group=op.groups, **settings)
 
@@ -111,7 +110,10 @@ def dense(w: NodeWriter) -> str:
 
 def pool(w: NodeWriter) -> str:
     """Padding that is counted is in front; windows that hang over the end have more padding there, never counted."""
-    op, (x,), front, extents = w.same(), w.x, np.array(w.op.padding), np.array(w.fixed(2))
+    op = w.same()
+    (x,) = w.x
+    front = np.array(w.op.padding)
+    extents = np.array(w.fixed(2))
     if isinstance(op, ops.AvgPool2d) and op.count_padding and front.any():
         x = w("Pad", x, [0, 0, *front] * 2)
         front, extents = 0 * front, extents + 2 * front
@@ -144,7 +146,8 @@ def rms_norm(w: NodeWriter) -> str:
 
 
 def group_norm(w: NodeWriter) -> str:
-    groups, axes = w.op.groups, len(w.shapes[0]) - 2
+    groups = w.op.groups
+    axes = len(w.shapes[0]) - 2
     rows = w("Reshape", *w.x, [0, groups, -1])
     normal = w("InstanceNormalization", rows, np.ones(groups), np.zeros(groups), epsilon=w.op.epsilon)
     weight, bias = (w("Reshape", each, [-1] + [1] * axes) for each in w.weights)
@@ -187,7 +190,8 @@ def attention(w: NodeWriter) -> str:
 
 
 def rotary(w: NodeWriter) -> str:
-    (x,), turns = w.x, np.tile(angles(w.op, w.fixed(-2)), 2)
+    (x,) = w.x
+    turns = np.tile(angles(w.op, w.fixed(-2)), 2)
     half = turns.shape[1] // 2
     partners = w("Gather", x, np.roll(np.arange(2 * half), half), axis=-1)
     sines = np.sin(turns) * np.repeat([-1, 1], half)
@@ -196,7 +200,8 @@ def rotary(w: NodeWriter) -> str:
 
 def recurrent(kind: str, w: NodeWriter) -> list[str]:
     """A layer of one direction; its weights' gates are put into ONNX's order."""
-    (x, *states), order = w.x, np.argsort(GATES[kind])
+    x, *states = w.x
+    order = np.argsort(GATES[kind])
     rows = np.arange(len(order) * w.op.units).reshape(len(order), -1)[order].reshape(1, -1)
     weight, inner, *biases = (w("Gather", each, rows) for each in w.weights)
     y, *last = w.model.add(
@@ -214,7 +219,8 @@ def recurrent(kind: str, w: NodeWriter) -> list[str]:
 def normalised(w: NodeWriter) -> str:
     channels, *rest = w.fixed(1)
     by_channel = [channels, *[1] * len(rest)]
-    mean, std = np.array(w.op.mean, float), np.array(w.op.std, float)
+    mean = np.array(w.op.mean, float)
+    std = np.array(w.op.std, float)
     mean = mean.reshape(by_channel if len(mean) == channels else w.fixed(1))
     return w("Div", w("Sub", w.cast(w.x[0], FLOAT), mean), std.reshape(by_channel))
 
@@ -245,7 +251,9 @@ REDUCTIONS = {
 
 
 def integers_reduced(w: NodeWriter) -> str:
-    sign, axis, x = w.op.sign, w.op.axis, w.cast(w.x[0], "int32")
+    sign = w.op.sign
+    axis = w.op.axis
+    x = w.cast(w.x[0], "int32")
     need(w.dtypes[0] == "bool" or sign not in LOGICAL, f"ONNX has no {sign} along an axis of integers")
     need(not w.op.running or sign == "+", f"ONNX has no running {sign}")
     return w.cast(w("CumSum", x, axis) if w.op.running else w(REDUCTIONS[sign], x, [axis]), w.dtypes[0])
@@ -267,7 +275,7 @@ def scattered(w: NodeWriter) -> str:
 
 WRITERS: dict[type, Writer] = {
     **dict.fromkeys(ops.POINTWISE, by_formula),
-    **dict.fromkeys((ops.ReduceMax, ops.ReduceMean, ops.ReduceSum), reduced),
+    **dict.fromkeys((ops.ReduceMax, ops.ReduceMean, ops.ReduceSum), lambda w: w(type(w.op).__name__, *w.x, w.op.axes)),
     ops.AdaptiveAvgPool2d: by_matrices(means),
     ops.Add: added,
     ops.Arange: lambda w: w.cast(w("Range", 0, w("Squeeze", w.extents()), 1), "int32"),

@@ -32,7 +32,8 @@ AnyNode = TypeVar("AnyNode", Node, OnnxNode)
 
 def needed(nodes: Sequence[AnyNode], wanted: Iterable[str]) -> list[AnyNode]:
     """The nodes that the wanted values depend on, in order."""
-    names, kept = set(wanted), list[AnyNode]()
+    names = set(wanted)
+    kept = list[AnyNode]()
     for node in reversed(nodes):
         if names.intersection(node.made):
             names.update(node.inputs)

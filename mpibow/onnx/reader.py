@@ -73,10 +73,14 @@ def net_of(
 ) -> OnnxNet:
     """The net of a model, unchecked. Raises ConfigError naming all operators that have no counterpart."""
     reader = ModelReader(model, source)
-    graph, weights, fixed = reader.model.graph, dict[str, Array](), dict[str, Array]()
+    graph = reader.model.graph
+    weights = dict[str, Array]()
+    fixed = dict[str, Array]()
     for tensor in graph.initializer:
-        array, name = reader.onnx.numpy_helper.to_array(tensor), tensor.name
-        reader.types[name], floats = tensor.data_type, array.dtype.name in FLOATS
+        array = reader.onnx.numpy_helper.to_array(tensor)
+        name = tensor.name
+        reader.types[name] = tensor.data_type
+        floats = array.dtype.name in FLOATS
         trained = floats and array.ndim and not any(fnmatchcase(name, pattern) for pattern in constants)
         wide = array.astype(np.float32) if floats and array.itemsize < 4 else array
         (weights if trained else fixed)[name] = wide
@@ -116,8 +120,10 @@ class ModelReader:
     """Makes records of a model's nodes. Raises ConfigError where the package onnx finds it damaged, or it is new."""
 
     def __init__(self, model: "ModelProto", source: str) -> None:
-        self.onnx, self.source = onnx_package(), source
-        rule, opset = f"from_onnx: {source}: is", _opset(model)
+        self.onnx = onnx_package()
+        self.source = source
+        rule = f"from_onnx: {source}: is"
+        opset = _opset(model)
         if opset > NEWEST:
             raise ConfigError(f"{rule} of opset {opset}; {OLDEST} to {NEWEST} are read")
         try:
@@ -191,7 +197,8 @@ class ModelReader:
 
     def _fold(self, node: "NodeProto", *inputs: Array | None) -> Sequence[Array]:
         """The outputs of a node for arrays, by the package's own definition."""
-        helper, alone = self.onnx.helper, self.onnx.NodeProto()
+        helper = self.onnx.helper
+        alone = self.onnx.NodeProto()
         alone.CopyFrom(node)
         feeds = {f"x{i}": array for i, array in enumerate(inputs) if array is not None}
         alone.input[:] = [f"x{i}" if f"x{i}" in feeds else "" for i in range(len(inputs))]

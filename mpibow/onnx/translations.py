@@ -7,7 +7,7 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.aten.site import ModuleArray, Result, Value, dtype_of, need
-from mpibow.graph import FLOAT, Array, Tensor
+from mpibow.graph import FLOAT, Tensor
 from mpibow.onnx import layer_translations
 from mpibow.ops.integers import FROM_START, integer
 
@@ -62,10 +62,6 @@ def divide(site: NodeSite, x: Value, y: Value) -> Tensor:
     return site.aten("div", self=x, other=y)
 
 
-def extents(site: NodeSite, x: Value, **_: object) -> Array:
-    return site.node.fold(np.empty(x.shape, bool))[0]
-
-
 def viewed(site: NodeSite, x: Value, *settings: Value | None, **_: object) -> Tensor:
     """The same elements in the same order: Flatten, Squeeze, Unsqueeze."""
     return ops.reshape(site.tensor(x), site.shapes(x, *settings)[0])
@@ -90,7 +86,8 @@ def sliced(site: NodeSite, x: Value, *settings: Setting | None) -> Tensor:
     starts, ends, axes, steps = map(integers, (*settings, None, None)[:4])
     y = site.tensor(x)
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        axis, step = axes[i] if axes else i, steps[i] if steps else 1
+        axis = axes[i] if axes else i
+        step = steps[i] if steps else 1
         along = range(y.shape[axis])[start:end:step]
         need(len(along) > 0, f"the slice of axis {axis} is empty")
         y = site.aten("slice", self=y, dim=axis, start=min(along), end=max(along) + 1, step=abs(step))
@@ -131,7 +128,8 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Tensor:
-    rank, sides = len(x.shape), integers(pads)
+    rank = len(x.shape)
+    sides = integers(pads)
     places = integers(axes) or [*range(rank)]
     ends = {axis % rank: sides[i :: len(places)] for i, axis in enumerate(places)}
     reverse = [n for axis in reversed(range(rank)) for n in ends.get(axis, (0, 0))]
@@ -198,7 +196,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     **{name: unary(name.lower()) for name in UNARY},
     **{name: several(operator) for name, operator in SEVERAL.items()},
     **{name: reduced(operator) for name, operator in REDUCED.items()},
-    **dict.fromkeys(EXTENTS, extents),
+    **dict.fromkeys(EXTENTS, lambda site, x, **_: site.node.fold(np.empty(x.shape, bool))[0]),
     **dict.fromkeys(("Flatten", "Squeeze", "Unsqueeze"), viewed),
     "Cast": cast,
     "Clip": clip,

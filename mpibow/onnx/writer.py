@@ -170,7 +170,8 @@ def by_formula(w: NodeWriter, other: Formula | None = None) -> str:
             case Apply("!=", arguments):
                 return w("Not", w("Equal", *map(value, arguments)))
             case Apply("log1p", (argument,)):
-                x, one = value(argument), number(1)
+                x = value(argument)
+                one = number(1)
                 above = w("Add", x, one)  # its rounding error is taken out by the quotient (Kahan)
                 log = w("Log", above)
                 exact = w("Where", w("Equal", above, one), x, w("Mul", log, w("Div", x, w("Sub", above, one))))

@@ -60,9 +60,7 @@ FOUND = [
 PUBLIC = {name: getattr(module, name) for module in FOUND for name in module.__all__}
 
 NAMES: tuple[str, ...] = tuple(sorted(PUBLIC))
-POINTWISE: tuple[type[pointwise.Pointwise], ...] = tuple(
-    each for each in PUBLIC.values() if isinstance(each, type) and issubclass(each, pointwise.Pointwise)
-)
+POINTWISE = tuple(each for each in PUBLIC.values() if isinstance(each, type) and issubclass(each, pointwise.Pointwise))
 MOVES: moves.MoveTable = {op: made for module in FOUND for op, made in getattr(module, "MOVES", {}).items()}
 KERNELS: KernelTable = {
     **{op: kernel for module in FOUND for op, kernel in getattr(module, "KERNELS", {}).items()},

@@ -101,18 +101,16 @@ def _call(call: Call) -> Call:
 
 
 def buffers(op: WeightsAsInputs, shapes: Shapes) -> Buffers:
-    made, places = _kernel(op).buffers(op, _inner(op, shapes)), enumerate(op.keys(*shapes.x), op.count)
+    made = _kernel(op).buffers(op, _inner(op, shapes))
+    places = enumerate(op.keys(*shapes.x), op.count)
     unread = {f"d_{key}": (shapes.x[i], FLOAT) for i, key in places if i not in shapes.wanted}
     return replace(made, backward={**made.backward, **unread})
 
 
-def forward(call: Call) -> Run:
-    return _kernel(call.op).forward(_call(call))
-
-
 def backward(call: Call) -> Run:
     op: WeightsAsInputs = call.op
-    run, keys = _kernel(op).backward, op.keys(*call.shapes.x)
+    run = _kernel(op).backward
+    keys = op.keys(*call.shapes.x)
     assert run is not None
     gradients = {
         key: call.scratch[f"d_{key}"] if dx is None else dx for key, dx in zip(keys, call.dx[op.count :], strict=True)
@@ -120,4 +118,4 @@ def backward(call: Call) -> Run:
     return run(replace(_call(call), dx=call.dx[: op.count], dw=gradients))
 
 
-KERNELS = dict.fromkeys(OF, Kernel(forward, backward, buffers))
+KERNELS = dict.fromkeys(OF, Kernel(lambda call: _kernel(call.op).forward(_call(call)), backward, buffers))

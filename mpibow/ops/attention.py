@@ -83,7 +83,8 @@ def forward(
     hidden: Array | None = None,
 ) -> Run:
     k_t = np.swapaxes(k, -1, -2)
-    later, lowest = np.triu(np.ones(p.shape[-2:], bool), 1) if op.causal else None, np.finfo(y.dtype).min
+    later = np.triu(np.ones(p.shape[-2:], bool), 1) if op.causal else None
+    lowest = np.finfo(y.dtype).min
     added, seen = (x3, None) if x3 is not None and x3.dtype == y.dtype else (None, x3)
 
     def run() -> None:
@@ -125,7 +126,9 @@ def backward(
     scale: float,
     dx3: Array | None = None,
 ) -> Run:
-    p_t, dp_t, v_t = np.swapaxes(p, -1, -2), np.swapaxes(dp, -1, -2), np.swapaxes(v, -1, -2)
+    p_t = np.swapaxes(p, -1, -2)
+    dp_t = np.swapaxes(dp, -1, -2)
+    v_t = np.swapaxes(v, -1, -2)
     sums = None if dx3 is None else repeated(dx3, dp.shape)
 
     def run() -> None:

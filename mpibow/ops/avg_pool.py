@@ -46,7 +46,7 @@ class AdaptiveAvgPool2d(Op):
         check_images(x)
         if min(self.size) < 1:
             raise ShapeError(f"size {self.size} must be at least 1")
-        return (x[0], x[1], *self.size)
+        return (*x[:2], *self.size)
 
     def along(self, axis: int, extent: int, count: int) -> tuple[Array, Array]:
         """As AvgPool2d's."""
@@ -62,7 +62,7 @@ class GlobalAvgPool2d(Op):
 
     def infer(self, x: Shape) -> Shape:
         check_images(x)
-        return (x[0], x[1])
+        return x[:2]
 
 
 def avg_pool2d(

@@ -4,8 +4,6 @@ Learners of a rank meet once in forward and once in backward. Each has its own w
 of all their losses. A norm whose `sync` is "learner" has the same forward in training, alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
@@ -66,7 +64,7 @@ class BatchNorm(Op):
     def statistics(self, x: Shape) -> Weights:
         return _of_channels(x, not self.frozen, mean=ZERO, variance=ONE)
 
-    def untrained(self) -> BatchNorm:
+    def untrained(self) -> "BatchNorm":
         return replace(self, frozen=True, sync="learner")
 
 
@@ -135,10 +133,16 @@ def train_forward(
     weight: Array,
     bias: Array,
 ) -> Run:
-    x, y, normal, weight, bias = _rows(x), _rows(y), _rows(normal), weight[:, None], bias[:, None]
-    running_mean, running_variance = call.statistics["mean"], call.statistics["variance"]
+    x = _rows(x)
+    y = _rows(y)
+    normal = _rows(normal)
+    weight = weight[:, None]
+    bias = bias[:, None]
+    running_mean = call.statistics["mean"]
+    running_variance = call.statistics["variance"]
     own = np.zeros((2, x.shape[1]), y.dtype)
-    count, momentum = x.shape[0] * x.shape[2], op.momentum
+    count = x.shape[0] * x.shape[2]
+    momentum = op.momentum
     meet = (call.peers if op.sync == "rank" else ALONE).show(f"{call.name} forward", own)
 
     def merge(learners: Sequence[Array]) -> None:
@@ -235,14 +239,23 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    x, dy, normal, frozen = _rows(call.x0), _rows(call.dy), _rows(call.scratch["normal"]), call.op.frozen
-    moments, scratch = call.statistics if frozen else call.saved, call.scratch
-    mean, inverse = moments["mean"], scratch["inverse"] if frozen else call.saved["inverse"]
+    x = _rows(call.x0)
+    dy = _rows(call.dy)
+    normal = _rows(call.scratch["normal"])
+    frozen = call.op.frozen
+    moments = call.statistics if frozen else call.saved
+    scratch = call.scratch
+    mean = moments["mean"]
+    inverse = scratch["inverse"] if frozen else call.saved["inverse"]
     part, factor = (normal, inverse) if frozen else (_rows(scratch["part"]), scratch["sums"][0])
-    weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
+    weight = call.w["weight"]
+    dweight = call.dw["weight"]
+    dbias = call.dw["bias"]
     dx = None if call.dx[0] is None else _rows(call.dx[0])
-    count, epsilon = dy.shape[0] * dy.shape[2], call.op.epsilon
-    meet, own = None, np.zeros((2, x.shape[1]), dy.dtype)
+    count = dy.shape[0] * dy.shape[2]
+    epsilon = call.op.epsilon
+    meet = None
+    own = np.zeros((2, x.shape[1]), dy.dtype)
     if call.op.sync == "rank":
         meet = call.peers.show(f"{call.name} backward", own)
 
@@ -262,7 +275,8 @@ def backward(call: Call) -> Run:
         if meet is not None:  # with dz = weight dy: dx = (dz - mean(dz) - normal mean(dz normal)) / deviation, of all
             np.multiply(weight, dbias, out=own[0])
             np.multiply(weight, dweight, out=own[1])
-            learners, sums = meet(), scratch["sums"]
+            learners = meet()
+            sums = scratch["sums"]
             sums.fill(0)
             for products in learners:
                 sums += products

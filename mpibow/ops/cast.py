@@ -39,4 +39,4 @@ def detach(x: Tensor, *, name: str | None = None) -> Tensor:
 
 def floats(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All of them of the plan's precision, as PyTorch's arithmetic has integers beside floats."""
-    return tuple(cast(tensor) for tensor in tensors)
+    return tuple(map(cast, tensors))

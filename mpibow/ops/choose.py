@@ -85,8 +85,12 @@ def _comparison(name: str, sign: str) -> Comparison:
     return named(function, name)
 
 
-lt, le, gt = _comparison("lt", "<"), _comparison("le", "<="), _comparison("gt", ">")
-ge, eq, ne = _comparison("ge", ">="), _comparison("eq", "=="), _comparison("ne", "!=")
+lt = _comparison("lt", "<")
+le = _comparison("le", "<=")
+gt = _comparison("gt", ">")
+ge = _comparison("ge", ">=")
+eq = _comparison("eq", "==")
+ne = _comparison("ne", "!=")
 
 
 def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str | None = None) -> Tensor:

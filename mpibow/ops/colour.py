@@ -87,7 +87,9 @@ def forward(
     grey: Array | None = None,
     sums: Array | None = None,
 ) -> Run:
-    fill, weights, size = draw(call, counter), grey_weights(x.shape[1]), x.shape[2] * x.shape[3]
+    fill = draw(call, counter)
+    weights = grey_weights(x.shape[1])
+    size = x.shape[2] * x.shape[3]
 
     def clip(image: Array) -> None:
         if op.limit is not None:

@@ -37,7 +37,7 @@ class Add(Op):
         return OUTPUT if self.coefficients[i] == 1.0 else None
 
     def infer(self, *shapes: Shape) -> Shape:
-        if len(self.coefficients) != len(shapes) or not all(isfinite(c) for c in self.coefficients):
+        if len(self.coefficients) != len(shapes) or not all(map(isfinite, self.coefficients)):
             raise ShapeError(f"coefficients must be one finite number an input, got {self.coefficients}")
         return one_shape(shapes, len(shapes))
 
@@ -93,7 +93,8 @@ def _folded(function: np.ufunc) -> Binding:
     """y <- the function of all inputs, one after the other."""
 
     def bind(call: Call) -> Run:
-        y, (first, second, *rest) = call.y, call.x
+        y = call.y
+        first, second, *rest = call.x
 
         def run() -> None:
             function(first, second, out=y)
@@ -105,7 +106,8 @@ def _folded(function: np.ufunc) -> Binding:
     return bind
 
 
-sum_forward, multiply_forward = _folded(np.add), _folded(np.multiply)
+sum_forward = _folded(np.add)
+multiply_forward = _folded(np.multiply)
 largest_forward = _folded(np.maximum)  # unlike a masked copy, it lets NaN through
 
 
@@ -153,14 +155,17 @@ def multiply_backward(call: Call) -> Run:
 def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
     if not shapes.training:
         return Buffers()
-    mask, small = {"mask": (shapes.y, "bool")}, "uint8" if op.inputs <= 256 else "uint16"
+    mask = {"mask": (shapes.y, "bool")}
+    small = "uint8" if op.inputs <= 256 else "uint16"
     return Buffers(saved={"winner": (shapes.y, small)}, forward=mask, backward=mask)
 
 
 def maximum_forward(call: Call) -> Run:
     if "winner" not in call.saved:
         return largest_forward(call)
-    y, (first, *rest), (winner, mask) = call.y, call.x, call.buffers("winner", "mask")
+    y = call.y
+    first, *rest = call.x
+    winner, mask = call.buffers("winner", "mask")
 
     def run() -> None:
         np.copyto(y, first)
@@ -174,7 +179,9 @@ def maximum_forward(call: Call) -> Run:
 
 
 def maximum_backward(call: Call) -> Run:
-    dy, winner, mask = call.dy, call.saved["winner"], call.scratch["mask"]
+    dy = call.dy
+    winner = call.saved["winner"]
+    mask = call.scratch["mask"]
 
     def run() -> None:
         for i, dx in enumerate(call.dx):

@@ -3,25 +3,21 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph import FLOAT, Array, Call, InputNumbers, Moving, Op, Shape, Tensor
+from mpibow.graph import FLOAT, Array, Call, Moving, Op, Shape, Tensor
 
 from .cast import cast
+from .combine import OfSeveral
 from .moves import MoveTable, Pairs, axis_in_memory, filled
 from .reshape import View, axis_of
 
 __all__ = ["Concat", "PadChannels", "concat", "pad_channels", "stack"]
 
 
-class Concat(Moving):
+class Concat(OfSeveral, Moving):
     """y = the x_i one after the other along `axis`."""
 
-    inputs: int
     axis: int
     kind = "concat"
-
-    @property
-    def differentiable(self) -> InputNumbers:
-        return tuple(range(self.inputs))
 
     def infer(self, *shapes: Shape) -> Shape:
         if not shapes or len(shapes) != self.inputs:
@@ -47,7 +43,7 @@ class PadChannels(Op):
             raise ShapeError("input must be (batch, channels, ...)")
         if self.channels < x[1]:
             raise ShapeError(f"channels must be at least the {x[1]} of the input, got {self.channels}")
-        return (x[0], self.channels, *x[2:])
+        return x[0], self.channels, *x[2:]
 
 
 def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -> Tensor:

@@ -63,7 +63,8 @@ class Convolution(Op):
         """image (c, h, w, n) as (c, kh, kw, rows, columns, n): every window, overlapping where the kernel does."""
         c, _, _, n = image.shape
         sc, sh, sw, sn = image.strides
-        (down, across), (step_h, step_w) = self.dilation, self.stride
+        down, across = self.dilation
+        step_h, step_w = self.stride
         shape = (c, *self.kernel, rows, columns, n)
         return as_strided(image, shape, (sc, sh * down, sw * across, sh * step_h, sw * step_w, sn))
 
@@ -84,7 +85,7 @@ class Conv2d(Convolution):
     def infer(self, x: Shape) -> Shape:
         rows, columns = window_shape(x, self.kernel, self.stride, self.padding, self.dilation)
         self.check_groups(x[1])
-        return (x[0], self.channels, rows, columns)
+        return x[0], self.channels, rows, columns
 
     def weights(self, x: Shape) -> Weights:
         channels = x[1] // self.groups
@@ -171,7 +172,8 @@ def buffers(op: Conv2d, shapes: Shapes) -> Buffers:
 
 def _inside(op: Conv2d, image: Array) -> Array:
     """The unpadded part of image (c, h, w, n), as (n, c, h, w)."""
-    (ph, pw), (_, h, w, _) = op.padding, image.shape
+    ph, pw = op.padding
+    _, h, w, _ = image.shape
     return image[:, ph : h - ph, pw : w - pw].transpose(3, 0, 1, 2)
 
 
@@ -183,7 +185,8 @@ def forward(
     n, o, rows, columns = y.shape
     weight = weight.reshape(op.groups, o // op.groups, -1)
     windows = op.windows(xt, rows, columns)
-    inside, cols6 = _inside(op, xt), cols.reshape(windows.shape)
+    inside = _inside(op, xt)
+    cols6 = cols.reshape(windows.shape)
     product = yt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
     padded = max(op.padding) > 0
     bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else None
@@ -217,11 +220,15 @@ def backward(
 ) -> Run:
     n, o, rows, columns = dy.shape
     grouped = (op.groups, o // op.groups, -1)
-    weight, dweight = weight.reshape(grouped), None if dweight is None else dweight.reshape(grouped)
-    weight_t, cols_t = weight.transpose(0, 2, 1), cols.transpose(0, 2, 1)
-    flat, dproduct = dyt.reshape(o, -1), dyt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
+    weight = weight.reshape(grouped)
+    dweight = None if dweight is None else dweight.reshape(grouped)
+    weight_t = weight.transpose(0, 2, 1)
+    cols_t = cols.transpose(0, 2, 1)
+    flat = dyt.reshape(o, -1)
+    dproduct = dyt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
     windows = op.windows(dxt, rows, columns)
-    dcols6, inside = dcols.reshape(windows.shape), _inside(op, dxt)
+    dcols6 = dcols.reshape(windows.shape)
+    inside = _inside(op, dxt)
     pairs = op.pairs(windows, dcols6)
 
     def run() -> None:

@@ -36,16 +36,18 @@ class ConvTranspose2d(Convolution):
         rows, columns = ((side - 1) * step - 2 * pad + k + more for side, k, step, pad, more in sides)
         if min(rows, columns) < 1:
             raise ShapeError(f"padding {self.padding} leaves nothing of the output")
-        return (x[0], self.channels, rows, columns)
+        return x[0], self.channels, rows, columns
 
     @property
     def reach(self) -> Pair:
         """Rows and columns of the output that an element of the input reaches."""
-        (rows, columns), (down, across) = self.kernel, self.dilation
+        rows, columns = self.kernel
+        down, across = self.dilation
         return down * (rows - 1) + 1, across * (columns - 1) + 1
 
     def weights(self, x: Shape) -> Weights:
-        channels, own = x[1], self.channels // self.groups
+        channels = x[1]
+        own = self.channels // self.groups
         return self.weights_of(channels, own, channels // self.groups, own)
 
 
@@ -70,7 +72,8 @@ def conv_transpose2d(
     """
     if channels < 1:
         raise ShapeError(f"conv_transpose2d of {x.name}: channels must be at least 1, got {channels}")
-    window, more = (pair(kernel), pair(stride), pair(padding)), pair(output_padding)
+    window = (pair(kernel), pair(stride), pair(padding))
+    more = pair(output_padding)
     op = ConvTranspose2d(channels, *window, bias, initial or He(), groups, pair(dilation), output_padding=more)
     return op(x, name=name)
 
@@ -85,12 +88,13 @@ def _whole(op: ConvTranspose2d, shapes: Shapes) -> Shape:
         max((side - 1) * step + k, out + 2 * pad)
         for side, step, k, out, pad in zip((h, w), op.stride, op.reach, shapes.y[2:], op.padding, strict=True)
     )
-    return (op.channels, rows, columns, n)
+    return op.channels, rows, columns, n
 
 
 def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
     n, c, h, w = shapes.x[0]
-    g, own = op.groups, op.channels // op.groups
+    g = op.groups
+    own = op.channels // op.groups
     xt = ((g, c // g, h * w * n), FLOAT)
     columns = ((g, own * op.kernel[0] * op.kernel[1], h * w * n), FLOAT)
     scratch = {"xt": xt, "columns": columns, "whole": (_whole(op, shapes), FLOAT)}
@@ -99,7 +103,8 @@ def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
 
 def _inside(op: ConvTranspose2d, whole: Array, y: Array) -> Array:
     """The part of whole that becomes y (n, o, rows, columns), in y's order."""
-    (top, left), (rows, columns) = op.padding, y.shape[2:]
+    top, left = op.padding
+    rows, columns = y.shape[2:]
     return whole[:, top : top + rows, left : left + columns].transpose(3, 0, 1, 2)
 
 
@@ -114,8 +119,10 @@ def forward(
 ) -> Run:
     """`bias` is the array, or False."""
     n, c, h, w = x.shape
-    weight, inside = np.swapaxes(_by_group(op, weight), 1, 2), _inside(op, whole, y)
-    x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), op.windows(whole, h, w)
+    weight = np.swapaxes(_by_group(op, weight), 1, 2)
+    inside = _inside(op, whole, y)
+    x4 = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2)
+    windows = op.windows(whole, h, w)
     pairs = op.pairs(windows, columns.reshape(windows.shape))
     bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else None
 
@@ -148,9 +155,12 @@ def backward(
     dbias: Array | None = None,
 ) -> Run:
     n, c, h, w = x.shape
-    weight, dweight = _by_group(op, weight), _by_group(op, dweight)
-    inside, windows = _inside(op, whole, dy), op.windows(whole, h, w)
-    parts, columns_t = columns.reshape(windows.shape), np.swapaxes(columns, 1, 2)
+    weight = _by_group(op, weight)
+    dweight = _by_group(op, dweight)
+    inside = _inside(op, whole, dy)
+    windows = op.windows(whole, h, w)
+    parts = columns.reshape(windows.shape)
+    columns_t = np.swapaxes(columns, 1, 2)
     x4, dx4 = (array.reshape(c, h, w, n).transpose(3, 0, 1, 2) for array in (xt, dxt))
 
     def run() -> None:

@@ -7,7 +7,7 @@ mean, which evaluation weighs by its count. Beside the loss a graph has the coun
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Node, Op, Run, Shape, Shapes, Tensor, binds, runs
+from mpibow.graph import FLOAT, Array, Buffers, Kernel, Node, Op, Run, Shape, Shapes, Tensor, binds, runs
 
 from .arithmetic import Affine, DivideBy
 
@@ -79,7 +79,8 @@ def counts_of(loss: Tensor) -> Tensor | None:
 
 def _counted(loss: Tensor) -> tuple[Node | None, float]:
     """The counted mean that `loss` is a number times, and that number."""
-    nodes, scale = {node.name: node for node in loss.graph.nodes}, 1.0
+    nodes = {node.name: node for node in loss.graph.nodes}
+    scale = 1.0
     node = nodes.get(loss.name)
     while node is not None:
         match node.op:
@@ -110,10 +111,6 @@ def batch_mean(sums: Array, counts: Array, y: Array, factor: Array) -> None:
     np.multiply(sums, factor, out=y)
 
 
-def mean_forward(call: Call) -> Run:
-    return (batch_mean if "factor" in call.saved else each_mean)(call)
-
-
 def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
     if op.whole or shapes.training:
         return Buffers(saved={"factor": ((1,), FLOAT)})
@@ -141,7 +138,8 @@ def count_all(x: Array, y: Array, counted: Array, ignore: int) -> None:
 def weigh_all(
     x: Array, y: Array, counted: Array, index: Array, each: Array, ignore: int, weight: tuple[float, ...]
 ) -> Run:
-    weights, axes = np.array((np.nan, *weight, np.nan), y.dtype), tuple(range(1, x.ndim))
+    weights = np.array((np.nan, *weight, np.nan), y.dtype)
+    axes = tuple(range(1, x.ndim))
 
     def run() -> None:
         nonlocal each, index
@@ -155,11 +153,9 @@ def weigh_all(
     return run
 
 
-def count_forward(call: Call) -> Run:
-    return (count_all if call.op.weight is None else weigh_all)(call)
-
-
 KERNELS = {
-    CountedMean: Kernel(mean_forward, mean_backward, mean_buffers),
-    LabelCount: Kernel(count_forward, None, count_buffers),
+    CountedMean: Kernel(
+        lambda call: (batch_mean if "factor" in call.saved else each_mean)(call), mean_backward, mean_buffers
+    ),
+    LabelCount: Kernel(lambda call: (count_all if call.op.weight is None else weigh_all)(call), buffers=count_buffers),
 }

@@ -7,7 +7,7 @@ learner it falls to, ignored samples too. PyTorch's mean is over samples that co
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph import EVERY, FLOAT, Array, Buffers, Call, Kernel, Op, Run, Shape, Shapes, Specs, Tensor, binds, runs
+from mpibow.graph import EVERY, FLOAT, Array, Buffers, Kernel, Op, Run, Shape, Shapes, Specs, Tensor, binds, runs
 
 from .cast import cast
 
@@ -129,8 +129,11 @@ def cross_entropy_forward(
     ignored: Array | None = None,
 ) -> Run:
     classes = logits.shape[1]
-    flat, starts, outside = probability.reshape(-1), np.arange(len(label)) * classes, np.empty(len(label), bool)
-    rest, spread = 1.0 - smoothing, smoothing / classes
+    flat = probability.reshape(-1)
+    starts = np.arange(len(label)) * classes
+    outside = np.empty(len(label), bool)
+    rest = 1.0 - smoothing
+    spread = smoothing / classes
 
     def run() -> None:
         nonlocal picked, probability, y, index
@@ -169,8 +172,11 @@ def cross_entropy_backward(
     ignored: Array | None = None,
     share: Array | None = None,
 ) -> Run:
-    flat, dy2, shares = dx.reshape(-1), dy.reshape(-1, 1), dy if share is None else share
-    rest, spread = 1.0 - smoothing, smoothing / dx.shape[1]
+    flat = dx.reshape(-1)
+    dy2 = dy.reshape(-1, 1)
+    shares = dy if share is None else share
+    rest = 1.0 - smoothing
+    spread = smoothing / dx.shape[1]
     ignored2 = None if ignored is None else ignored.reshape(-1, 1)
 
     def run() -> None:  # dy (probability - target)
@@ -250,17 +256,17 @@ def _is_the_best(logits: Array, label: Array, y: Array, rank: Array) -> None:
     np.equal(rank, label, out=y, casting="unsafe")
 
 
-def accuracy_forward(call: Call) -> Run:
-    return (_is_the_best if call.op.k == 1 else _among_the_best)(call)
-
-
 @binds
 def _among_the_best(
     logits: Array, label: Array, y: Array, rank: Array, picked: Array, valid: Array, ahead: Array, level: Array, k: int
 ) -> Run:
     classes = np.arange(logits.shape[1])
-    starts, label2 = np.arange(len(label)) * len(classes), label.reshape(-1, 1)
-    flat, picked1, first, last = logits.reshape(-1), picked[:, 0], level[:, 0], len(classes) - 1
+    starts = np.arange(len(label)) * len(classes)
+    label2 = label.reshape(-1, 1)
+    flat = logits.reshape(-1)
+    picked1 = picked[:, 0]
+    first = level[:, 0]
+    last = len(classes) - 1
 
     def run() -> None:  # a label's rank is the number of logits ahead of its own: larger, or as large and earlier
         np.add(starts, label, out=rank)
@@ -282,7 +288,9 @@ def _among_the_best(
 
 
 KERNELS = {
-    Accuracy: Kernel(accuracy_forward, None, accuracy_buffers),
+    Accuracy: Kernel(
+        lambda call: (_is_the_best if call.op.k == 1 else _among_the_best)(call), buffers=accuracy_buffers
+    ),
     SoftCrossEntropy: Kernel(soft_forward, soft_backward, soft_buffers),
     SoftmaxCrossEntropy: Kernel(cross_entropy_forward, cross_entropy_backward, cross_entropy_buffers),
 }

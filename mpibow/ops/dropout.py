@@ -54,7 +54,9 @@ def buffers(op: Dropout, shapes: Shapes) -> Buffers:
 
 @binds
 def forward(call: Call, x: Array, counter: Array, y: Array, mask: Array, words: Array, rate: float) -> Run:
-    fill, threshold, scale = draw(call, counter), np.uint64(round(rate * 2**32)), 1.0 / (1.0 - rate)
+    fill = draw(call, counter)
+    threshold = np.uint64(round(rate * 2**32))
+    scale = 1.0 / (1.0 - rate)
     mask2 = mask.reshape(len(x), -1)
     features = mask2.shape[1]
     kept = [(mask2[:, i::4], words[i, :, : len(range(i, features, 4))]) for i in range(min(4, features))]

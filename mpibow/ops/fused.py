@@ -141,7 +141,7 @@ class HeadsAttention(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         n, heads, t, e = self.attention.infer(*self.apart(*shapes))
-        return (n, t, heads * e)
+        return n, t, heads * e
 
 
 # The chains of nodes that these stand for (mpibow.graph.rewrite.Fusion).
@@ -165,7 +165,8 @@ def with_norm(chain: tuple[Op, ...]) -> Op | None:
     """In evaluation, where a norm goes by running statistics."""
     match chain:
         case (Conv2d() as conv, BatchNorm() as norm, *rest):
-            added, relu = rest[:1] == [Add((1.0, 1.0))], rest[-1:] == [Relu()]
+            added = rest[:1] == [Add((1.0, 1.0))]
+            relu = rest[-1:] == [Relu()]
             if len(rest) == added + relu and (relu or not added):
                 return ConvNormAddRelu(conv, norm, added=added, relu=relu)
     return None

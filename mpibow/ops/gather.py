@@ -98,7 +98,8 @@ def scatter(rows: Array, index: Array, table: Array) -> None:
 
 @binds
 def gather_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -> Run:
-    find, flat = _finding(axis, x.shape, index, place), x.reshape(-1)
+    find = _finding(axis, x.shape, index, place)
+    flat = x.reshape(-1)
 
     def run() -> None:
         find()
@@ -114,7 +115,10 @@ def gather_backward(dy: Array, dx: Array, place: Array) -> None:
 
 @binds
 def scatter_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -> Run:
-    find, rows, places, flat = _finding(axis, y.shape, index, place), x.reshape(-1), place.reshape(-1), y.reshape(-1)
+    find = _finding(axis, y.shape, index, place)
+    rows = x.reshape(-1)
+    places = place.reshape(-1)
+    flat = y.reshape(-1)
 
     def run() -> None:
         find()

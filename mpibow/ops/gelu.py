@@ -101,7 +101,8 @@ def buffers(op: Op, shapes: Shapes) -> Buffers:
 
 def chunks_of(call: Call, *arrays: Array) -> list[Arrays]:
     """Every chunk of `arrays`, all of one size, with bell, work and mask of its length."""
-    scratch, size = [call.scratch[key] for key in ("bell", "work", "mask")], arrays[0].size
+    scratch = [call.scratch[key] for key in ("bell", "work", "mask")]
+    size = arrays[0].size
     return [
         (
             *(array.reshape(-1)[start : start + CHUNK] for array in arrays),
@@ -165,10 +166,6 @@ def backward(call: Call) -> Run:
     return by_tanh if call.op.tanh else by_erf
 
 
-def erf_buffers(op: Erf, shapes: Shapes) -> Buffers:
-    return Buffers(forward={**buffers(op, shapes).forward, "part": (shapes.y, FLOAT)})
-
-
 def erf_forward(call: Call) -> Run:
     chunks = chunks_of(call, call.x0, call.y, call.scratch["part"])
 
@@ -191,4 +188,11 @@ def erf_backward(x: Array, dy: Array, dx: Array) -> None:
     dx *= dy
 
 
-KERNELS = {Erf: Kernel(erf_forward, erf_backward, erf_buffers), Gelu: Kernel(forward, backward, buffers)}
+KERNELS = {
+    Erf: Kernel(
+        erf_forward,
+        erf_backward,
+        lambda op, shapes: Buffers(forward={**buffers(op, shapes).forward, "part": (shapes.y, FLOAT)}),
+    ),
+    Gelu: Kernel(forward, backward, buffers),
+}

@@ -46,7 +46,9 @@ def gru(
 
 def buffers(op: Gru, shapes: Shapes) -> Buffers:
     n, t, units = shapes.y
-    gates, steps, one = ((n, t, 3 * units), FLOAT), (shapes.y, FLOAT), ((n, units), FLOAT)
+    gates = ((n, t, 3 * units), FLOAT)
+    steps = (shapes.y, FLOAT)
+    one = ((n, units), FLOAT)
     kept = {"gates": gates, "inner": steps}
     forward = {"part": ((n, 3 * units), FLOAT)}
     backward = {"da": gates, "db": gates, "past": steps, "dh": one, "one": one}
@@ -68,8 +70,11 @@ def forward(
     units: int,
     x1: Array | None = None,
 ) -> Run:
-    enter, steps, w_h = through_inputs(x, gates, weight_ih, bias_ih), by_gate(gates, units), weight_hh.T
-    both, own = part[:, : 2 * units], part[:, 2 * units :]
+    enter = through_inputs(x, gates, weight_ih, bias_ih)
+    steps = by_gate(gates, units)
+    w_h = weight_hh.T
+    both = part[:, : 2 * units]
+    own = part[:, 2 * units :]
 
     def run() -> None:
         nonlocal own, part
@@ -116,15 +121,18 @@ def backward(
     units: int,
     dx1: Array | None = None,
 ) -> Run:
-    steps, a_steps = by_gate(gates, units), by_gate(da, units)
-    shift, finish = outputs_before(call, past), through_products(call, past, da, db)
+    steps = by_gate(gates, units)
+    a_steps = by_gate(da, units)
+    shift = outputs_before(call, past)
+    finish = through_products(call, past, da, db)
 
     def run() -> None:
         nonlocal dh, one
         shift()
         np.copyto(dh, dy1)
         for t in reversed(range(len(steps))):
-            (r, z, m), (dr, dz, dm) = steps[t], a_steps[t]
+            r, z, m = steps[t]
+            dr, dz, dm = a_steps[t]
             dh += dy[:, t]
             np.subtract(past[:, t], m, out=dz)
             dz *= dh

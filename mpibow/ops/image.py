@@ -135,7 +135,8 @@ def augment_forward(call: Call, x: Array, counter: Array, y: Array, words: Array
     fill = draw(call, counter)
     height, width = x.shape[2:]
     rows, columns = y.shape[2:]
-    tops, lefts = height + 2 * pad - rows + 1, width + 2 * pad - columns + 1
+    tops = height + 2 * pad - rows + 1
+    lefts = width + 2 * pad - columns + 1
 
     def run() -> None:
         fill()
@@ -145,8 +146,11 @@ def augment_forward(call: Call, x: Array, counter: Array, y: Array, words: Array
             top = (int(words[0, n]) * tops >> 32) - pad  # of the window, in the image
             left = (int(words[1, n]) * lefts >> 32) - pad
             target = y[n, :, :, ::-1] if flip and words[2, n] >> 31 else y[n]
-            a, b = max(-top, 0), min(rows, height - top)  # the rows of the window that lie in the image
-            c, d = max(-left, 0), min(columns, width - left)
+            # rows a to b and columns c to d of the window lie in the image
+            a = max(-top, 0)
+            b = min(rows, height - top)
+            c = max(-left, 0)
+            d = min(columns, width - left)
             np.copyto(target[:, a:b, c:d], x[n, :, a + top : b + top, c + left : d + left])
 
     return run
@@ -155,7 +159,8 @@ def augment_forward(call: Call, x: Array, counter: Array, y: Array, words: Array
 @runs
 def centre_forward(x: Array, y: Array) -> None:
     rows, columns = y.shape[2:]
-    top, left = (x.shape[2] - rows) // 2, (x.shape[3] - columns) // 2
+    top = (x.shape[2] - rows) // 2
+    left = (x.shape[3] - columns) // 2
     np.copyto(y, x[:, :, top : top + rows, left : left + columns])
 
 
@@ -177,7 +182,7 @@ def cutout_forward(call: Call, x: Array, counter: Array, y: Array, words: Array,
 
 @binds
 def normalise_forward(x: Array, y: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Run:
-    shape = (-1, *([1] * (x.ndim - 2)))
+    shape = (-1, *[1] * (x.ndim - 2))
     means = np.array(mean, y.dtype).reshape(shape if len(mean) == x.shape[1] else x.shape[1:])
     scale = (1.0 / np.array(std, np.float64)).astype(y.dtype).reshape(shape)
 

@@ -1,6 +1,7 @@
 """How weights start: frozen records that draw an array from (generator, shape, fan in, fan out)."""
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -79,8 +80,8 @@ class Scaled:
     def __call__(self, generator: Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
         fan = {"fan_in": fan_in, "fan_out": fan_out, "average": (fan_in + fan_out) / 2}[self.mode]
         if self.distribution == "normal":
-            return generator.normal(0.0, float(np.sqrt(self.gain / fan)), shape)
-        bound = float(np.sqrt(3.0 * self.gain / fan))
+            return generator.normal(0.0, sqrt(self.gain / fan), shape)
+        bound = sqrt(3.0 * self.gain / fan)
         return generator.uniform(-bound, bound, shape)
 
 

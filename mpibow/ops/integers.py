@@ -58,25 +58,24 @@ class IntegerReduction(Op):
         return dtypes[0]
 
 
-def integer(x: Tensor, sign: str, y: Tensor, *, name: str | None = None) -> Tensor:
+def integer(x: Tensor, sign: str, y: Tensor) -> Tensor:
     """x `sign` y of integers, broadcast: + - * // % max min, and & | ^, which of two bools give bools.
 
     // rounds down. A result beyond int32 wraps round, as NumPy's.
     """
     x, y = broadcast(x, y)
     if x.dtype != y.dtype or sign not in LOGICAL:
-        x, y = cast(x, "int32"), cast(y, "int32")
-    return IntegerOperation(sign)(x, y, name=name)
+        x = cast(x, "int32")
+        y = cast(y, "int32")
+    return IntegerOperation(sign)(x, y)
 
 
-def integer_reduction(
-    x: Tensor, sign: str, axis: int, *, keepdim: bool = False, running: bool = False, name: str | None = None
-) -> Tensor:
+def integer_reduction(x: Tensor, sign: str, axis: int, *, keepdim: bool = False, running: bool = False) -> Tensor:
     """Integers combined along `axis` by + * max min & or |; `running`: a cumulative sum or the like, of x's shape."""
     at = axis % x.ndim
     if sign not in LOGICAL:
         x = cast(x, "int32")
-    y = IntegerReduction(sign, at, running)(x, name=name)
+    y = IntegerReduction(sign, at, running)(x)
     return y if keepdim or running else reshape(y, (*x.shape[:at], *x.shape[at + 1 :]))
 
 

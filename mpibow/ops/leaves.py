@@ -74,7 +74,8 @@ class Parameter(Op):
         return self.shape
 
     def weights(self) -> Weights:
-        units, size = self.shape[0] if self.shape else 1, prod(self.shape)
+        units = self.shape[0] if self.shape else 1
+        size = prod(self.shape)
         return {"weight": Weight(self.shape, self.initial, size // units, units, decay=self.decay)}
 
     def is_view(self, training: bool) -> bool:
@@ -104,7 +105,7 @@ def constant(values: npt.ArrayLike, *, name: str | None = None) -> Tensor:
     types = {"f": FLOAT, "i": "int32", "u": "int32", "b": "bool"}
     if array.dtype.kind not in types:
         raise ShapeError(f"constant: must be of floats, integers or bools, got {array.dtype}")
-    numbers = tuple(AnyFloat(number) for number in array.reshape(-1).astype(float).tolist())
+    numbers = tuple(map(AnyFloat, array.reshape(-1).astype(float).tolist()))
     return Table(array.shape, numbers, types[array.dtype.kind])(name=name)
 
 

@@ -165,11 +165,13 @@ def cross_entropy(
     if soft:
         losses = soft_cross_entropy(_rows(x, at), _rows(label, at), smoothing=label_smoothing)
         return _by_sample(reshape(losses, rest), name)
-    flat, labels = _rows(x, at), label if rank == 2 else reshape(label, (-1,))
+    flat = _rows(x, at)
+    labels = label if rank == 2 else reshape(label, (-1,))
     if weight is None:
-        weights, losses = None, softmax_cross_entropy(flat, labels, smoothing=label_smoothing, ignore=ignore_index)
+        weights = None
+        losses = softmax_cross_entropy(flat, labels, smoothing=label_smoothing, ignore=ignore_index)
     else:
-        weights = tuple(float(each) for each in weight)
+        weights = tuple(map(float, weight))
         losses = soft_cross_entropy(flat, ClassTarget(weights, ignore_index, label_smoothing)(labels))
     sums = losses if rank == 2 else sum(reshape(losses, rest))
     return counted_mean(sums, label_count(label, ignore_index, weights), name=name)
@@ -189,8 +191,11 @@ def _rows(x: Tensor, axis: int) -> Tensor:
 def target_forward(
     label: Array, y: Array, is_class: Array, counted: Array, weight: tuple[float, ...], ignore: int, smoothing: float
 ) -> Run:
-    classes, weights, labels = np.arange(len(weight)), np.array(weight, y.dtype), label.reshape(-1, 1)
-    at_label, spread = weights * (1 - smoothing), weights * (smoothing / len(weight))
+    classes = np.arange(len(weight))
+    weights = np.array(weight, y.dtype)
+    labels = label.reshape(-1, 1)
+    at_label = weights * (1 - smoothing)
+    spread = weights * (smoothing / len(weight))
 
     def run() -> None:
         nonlocal y

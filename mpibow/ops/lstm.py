@@ -47,7 +47,9 @@ def lstm(
 
 def buffers(op: Lstm, shapes: Shapes) -> Buffers:
     n, t, units = shapes.y
-    gates, steps, one = ((n, t, 4 * units), FLOAT), (shapes.y, FLOAT), ((n, units), FLOAT)
+    gates = ((n, t, 4 * units), FLOAT)
+    steps = (shapes.y, FLOAT)
+    one = ((n, units), FLOAT)
     kept = {"gates": gates, "cells": steps, "tanh": steps}
     forward = {"part": ((n, 4 * units), FLOAT), "one": one}
     backward = {"dgates": gates, "past": steps, "dh": one, "dc": one, "one": one}
@@ -73,7 +75,9 @@ def forward(
     x1: Array | None = None,
     x2: Array | None = None,
 ) -> Run:
-    enter, steps, w_h = through_inputs(x, gates, weight_ih, bias_ih, bias_hh), by_gate(gates, units), weight_hh.T
+    enter = through_inputs(x, gates, weight_ih, bias_ih, bias_hh)
+    steps = by_gate(gates, units)
+    w_h = weight_hh.T
 
     def run() -> None:
         enter()
@@ -116,8 +120,11 @@ def backward(
     units: int,
     x2: Array | None = None,
 ) -> Run:
-    steps, dsteps, dbegin = by_gate(gates, units), by_gate(dgates, units), call.dx[1:]
-    shift, finish = outputs_before(call, past), through_products(call, past, dgates, dgates)
+    steps = by_gate(gates, units)
+    dsteps = by_gate(dgates, units)
+    dbegin = call.dx[1:]
+    shift = outputs_before(call, past)
+    finish = through_products(call, past, dgates, dgates)
 
     def through(gate: Array, d: Array) -> None:
         """d <- d s (1 - s), s being the gate."""
@@ -130,7 +137,8 @@ def backward(
         np.copyto(dh, dy1)
         np.copyto(dc, dy2)
         for t in reversed(range(len(steps))):
-            (i, f, g, o), (di, df, dg, do) = steps[t], dsteps[t]
+            i, f, g, o = steps[t]
+            di, df, dg, do = dsteps[t]
             dh += dy[:, t]
             np.multiply(dh, tanh[:, t], out=do)
             np.multiply(tanh[:, t], tanh[:, t], out=one)

@@ -44,7 +44,8 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
         front = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
         raise ShapeError(f"matmul of {a.name} {a.shape}, {b.name} {b.shape}: cannot be broadcast") from None
-    a, b = expand(a, (*front, *a.shape[-2:])), expand(b, (*front, *b.shape[-2:]))
+    a = expand(a, (*front, *a.shape[-2:]))
+    b = expand(b, (*front, *b.shape[-2:]))
     return Matmul()(a, b, name=name)
 
 
@@ -101,7 +102,9 @@ def matmul_forward(a: Array, b: Array, y: Array) -> None:
 @runs
 def matmul_backward(a: Array, b: Array, dy: Array, dx: Array | None, dx1: Array | None) -> None:
     if b.ndim == 2:
-        a, dy, dx = _rows(a), _rows(dy), None if dx is None else _rows(dx)
+        a = _rows(a)
+        dy = _rows(dy)
+        dx = None if dx is None else _rows(dx)
     if dx is not None:
         np.matmul(dy, np.swapaxes(b, -1, -2), out=dx)
     if dx1 is not None:

@@ -91,13 +91,15 @@ def larger_shares(alpha: float) -> Array:
     t = np.linspace(0.0, 0.5**p, FINE)
     density = (2.0 * t) ** (alpha / p - 1.0) * (2.0 - 2.0 * t ** (1.0 / p)) ** (alpha - 1.0)
     below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
-    quantiles: Array = np.interp(1.0 - (np.arange(SHARES) + 0.5) / SHARES, below / below[-1], t) ** (1.0 / p)
+    quantiles = np.interp(1.0 - (np.arange(SHARES) + 0.5) / SHARES, below / below[-1], t) ** (1.0 / p)
     return 1.0 - quantiles
 
 
 @binds
 def shares_forward(call: Call, counter: Array, y: Array, index: Array, words: Array, alpha: float) -> Run:
-    fill, table, word = draw(call, counter), larger_shares(alpha).astype(y.dtype), words[0]
+    fill = draw(call, counter)
+    table = larger_shares(alpha).astype(y.dtype)
+    word = words[0]
     shift = np.uint64(32 - (SHARES - 1).bit_length())
 
     def run() -> None:
@@ -126,7 +128,8 @@ def mix_forward(x: Array, share: Array, y: Array) -> Run:
 
 @binds
 def one_hot_forward(label: Array, y: Array, classes: int) -> Run:
-    labels, numbers = label.reshape(-1, 1), np.arange(classes)
+    labels = label.reshape(-1, 1)
+    numbers = np.arange(classes)
     return lambda: np.equal(labels, numbers, out=y, casting="unsafe")
 
 

@@ -69,7 +69,8 @@ class Norm:
         raise AssertionError
 
     def weights(self, x: Shape) -> Weights:
-        shape, initial = self.weight_shape(x), {"weight": self.initial}
+        shape = self.weight_shape(x)
+        initial = {"weight": self.initial}
         features = math.prod(shape)
         initial |= {"bias": self.initial_bias} if self.centred else {}
         return {key: Weight(shape, each, features, features, decay=False) for key, each in initial.items()}
@@ -148,7 +149,7 @@ def over_axes(x: Tensor, axes: Axes, operator: Callable[[Tensor, int], Tensor]) 
     if order == list(range(rank)):
         return operator(x, len(chosen))
     y = operator(permute(x, *order), len(chosen))
-    return permute(y, *(order.index(axis) for axis in range(rank)))
+    return permute(y, *map(order.index, range(rank)))
 
 
 def layer_norm(
@@ -197,7 +198,8 @@ def moments(op: Norm, shapes: Shapes) -> Specs:
 
 
 def buffers(op: Norm, shapes: Shapes) -> Buffers:
-    kept, whole = moments(op, shapes), (shapes.y, FLOAT)
+    kept = moments(op, shapes)
+    whole = (shapes.y, FLOAT)
     forward = {"part": whole}
     return Buffers(saved=kept, forward=forward, backward={"hat": whole, "part": whole, "column": kept["inverse"]})
 
@@ -221,7 +223,8 @@ def forward(
     bias: Array | None = None,
 ) -> Run:
     (x, _), (y, channels), (part, _) = _views(op.extents(y.shape), x, y, part)
-    weight, bias = weight.reshape(-1, 1), None if bias is None else bias.reshape(-1, 1)
+    weight = weight.reshape(-1, 1)
+    bias = None if bias is None else bias.reshape(-1, 1)
     scale = 1.0 / y.shape[1]
 
     def run() -> None:
@@ -263,7 +266,9 @@ def backward(
 ) -> Run:
     (x, _), (hat, hats), (part, parts), (_, dy) = _views(op.extents(x.shape), x, hat, part, dy)
     dx = None if dx is None else dx.reshape(hat.shape)
-    weight, dweight, dbias = weight.reshape(-1, 1), dweight.reshape(-1), None if dbias is None else dbias.reshape(-1)
+    weight = weight.reshape(-1, 1)
+    dweight = dweight.reshape(-1)
+    dbias = None if dbias is None else dbias.reshape(-1)
     scale = 1.0 / hat.shape[1]
 
     def run() -> None:  # with h the normalised x and g = dy weight: dx = (g - mean(g) - h mean(g h)) inverse

@@ -87,7 +87,9 @@ def _put(name: str, half: str, targets: Sequence[Array | None], results: object)
 
 
 def own_forward(call: Call) -> Run:
-    x, ys, op = call.x, call.ys or (call.y,), call.op
+    x = call.x
+    ys = call.ys or (call.y,)
+    op = call.op
     return lambda: _put(call.name, "forward", ys, op.forward(*x))
 
 

@@ -8,7 +8,8 @@ from mpibow.graph import Array, Call, Run, Specs
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
-_LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
 
 
 def stream(name: str) -> int:
@@ -56,7 +57,8 @@ def draw(call: Call, counter: Array) -> Run:
     words, key, work = call.buffers("words", "key", "work")
     blocks = np.arange(key[0].size, dtype=np.uint64).reshape(key.shape[1:])
     seed, epoch, low, high = (column.reshape(-1, *[1] * (key.ndim - 1)) for column in counter.T)
-    flat, node = (words.reshape(4, -1), key.reshape(-1), work.reshape(2, -1)), stream(call.name)
+    flat = (words.reshape(4, -1), key.reshape(-1), work.reshape(2, -1))
+    node = stream(call.name)
 
     def run() -> None:
         for target, source in zip((*words, key), (blocks, low, high, epoch, seed), strict=True):

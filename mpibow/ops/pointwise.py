@@ -76,7 +76,8 @@ class Bound:
 
 
 def bound(call: Call, backward: bool) -> Bound:
-    op, used = call.op, call.op.half(backward)
+    op = call.op
+    used = call.op.half(backward)
     named = {**call.arrays, "x0": call.x0}
     scalars = tuple(float(getattr(op, name)) for name in used.scalars)
     arrays = tuple(array for name in used.arrays if (array := named[name]) is not None)
@@ -123,8 +124,10 @@ def reference(op: type[Pointwise]) -> Kernel:
 
 
 def _run(one: Bound, scratch: ArraysByName) -> Run:
-    planned, size = _program(one.formula, one.wanted), one.results[0].size
-    chunk, calls = _chunk(planned, size), list[Callable[[], object]]()
+    planned = _program(one.formula, one.wanted)
+    size = one.results[0].size
+    chunk = _chunk(planned, size)
+    calls = list[Callable[[], object]]()
     arrays = dict(zip(one.formula.arrays, one.arrays, strict=True))
     arrays |= {f"_y{i}": result for i, result in enumerate(one.results)}
     scalars = dict(zip(one.formula.scalars, map(plain, one.scalars), strict=True))

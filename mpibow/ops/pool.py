@@ -23,7 +23,7 @@ class Pool(Op):
         if any(2 * pad > side for pad, side in zip(self.padding, self.kernel, strict=True)):
             # else a window could lie outside the image
             raise ShapeError(f"padding {self.padding} must be at most half of kernel {self.kernel}")
-        return (x[0], x[1], rows, columns)
+        return (*x[:2], rows, columns)
 
 
 class MaxPool2d(Pool):
@@ -67,7 +67,9 @@ def elements_of(op: Pool, image: Array, y: Shape) -> list[tuple[int, Part, Array
     have it inside the image, and its values, a view of image (n, c, h, w). Elements always outside are left out.
     """
     found = []
-    (_, kw), (sh, sw), (ph, pw) = op.kernel, op.stride, op.padding
+    _, kw = op.kernel
+    sh, sw = op.stride
+    ph, pw = op.padding
     for number in range(op.kernel[0] * kw):
         rows, from_rows = _reach(number // kw - ph, sh, image.shape[2], y[2])
         columns, from_columns = _reach(number % kw - pw, sw, image.shape[3], y[3])
@@ -82,8 +84,7 @@ def narrow(table: Array) -> Array:
 
 
 def part_of(array: Array, part: Part) -> Array:
-    view: Array = array[..., part[0], part[1]]
-    return view
+    return array[..., part[0], part[1]]
 
 
 def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:

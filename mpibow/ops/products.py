@@ -48,7 +48,8 @@ def _wide(node: Node) -> dict[str, Shape]:
 
 def _multiplied(graph: Graph) -> set[str]:
     """The parameters' nodes that a product reads, as they are or permuted."""
-    origins, read = dict[str, str](), set[str]()
+    origins = dict[str, str]()
+    read = set[str]()
     for node in graph.nodes:
         if isinstance(node.op, Parameter):
             origins[node.name] = node.name

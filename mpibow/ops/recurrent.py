@@ -40,10 +40,11 @@ class Recurrent(Op):
 
     def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
         y = self.infer(*shapes)
-        return (y, *[(y[0], y[2])] * self.states)
+        return y, *[(y[0], y[2])] * self.states
 
     def weights(self, x: Shape, *states: Shape) -> Weights:
-        rows, columns = self.gates * self.units, {"ih": x[2], "hh": self.units}
+        rows = self.gates * self.units
+        columns = {"ih": x[2], "hh": self.units}
         weights = {f"weight_{key}": Weight((rows, n), self.initial, n, rows) for key, n in columns.items()}
         biases = {f"bias_{key}": Weight((rows,), self.initial, n, rows, decay=False) for key, n in columns.items()}
         return weights | biases
@@ -66,7 +67,9 @@ def recurrent(
     """`layered` of nodes with PyTorch's names of weights, NAME.weight_ih_l0 ..., for states (directions, n, units)."""
     bound = 1 / sqrt(max(units, 1))  # PyTorch's
     op = kind(units, initial or Uniform(-bound, bound), bool(states))
-    name, directions, graph = name or x.graph.next_name(op.kind), 1 + both, x.graph
+    name = name or x.graph.next_name(op.kind)
+    directions = 1 + both
+    graph = x.graph
     wanted = (layers * directions, x.shape[0], op.units)
     if layers < 1 or any(state.shape != wanted for state in states):
         given = "".join(f", {state.name} {state.shape}" for state in states)
@@ -126,7 +129,9 @@ def by_gate(gates: Array, units: int) -> list[list[Array]]:
 
 def through_inputs(x: Array, gates: Array, weight: Array, *biases: Array) -> Run:
     """gates <- the products with x, all steps at once, and biases."""
-    flat_x, flat_gates, turned = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2]), weight.T
+    flat_x = x.reshape(-1, x.shape[2])
+    flat_gates = gates.reshape(-1, gates.shape[2])
+    turned = weight.T
 
     def run() -> None:
         nonlocal flat_gates
@@ -139,7 +144,8 @@ def through_inputs(x: Array, gates: Array, weight: Array, *biases: Array) -> Run
 
 def outputs_before(call: Call, past: Array) -> Run:
     """past (n, t, units) <- y one step earlier, the initial state first."""
-    y, first = call.y, call.x[1] if call.op.state else 0
+    y = call.y
+    first = call.x[1] if call.op.state else 0
 
     def run() -> None:
         past[:, 0] = first
@@ -151,7 +157,9 @@ def outputs_before(call: Call, past: Array) -> Run:
 def through_products(call: Call, past: Array, dx_gates: Array, dh_gates: Array) -> Run:
     """The gradients of x and the weights, by those of the products with x and with `past`, all steps at once."""
     flat_x, flat_past, d_x, d_h = (array.reshape(-1, array.shape[2]) for array in (call.x0, past, dx_gates, dh_gates))
-    w_x, dw, dx = call.w["weight_ih"], call.dw, None if call.dx[0] is None else call.dx[0].reshape(flat_x.shape)
+    w_x = call.w["weight_ih"]
+    dw = call.dw
+    dx = None if call.dx[0] is None else call.dx[0].reshape(flat_x.shape)
 
     def run() -> None:
         np.matmul(d_x.T, flat_x, out=dw["weight_ih"])

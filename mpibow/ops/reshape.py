@@ -55,7 +55,7 @@ class Flatten(Moving):
     def infer(self, x: Shape) -> Shape:
         if len(x) < 2:
             raise ShapeError("input must have a batch axis and at least one more")
-        return (x[0], prod(x[1:]))
+        return x[0], prod(x[1:])
 
     def is_view(self, training: bool) -> bool:
         return True
@@ -63,7 +63,8 @@ class Flatten(Moving):
 
 def reshape(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tensor:
     """x with another `shape` of as many elements; one -1 stands for the extent that fits, as in (-1, 3, 8)."""
-    wanted, known = tuple(shape), prod(extent for extent in shape if extent != -1)
+    wanted = tuple(shape)
+    known = prod(extent for extent in shape if extent != -1)
     if wanted.count(-1) == 1 and known and prod(x.shape) % known == 0:
         wanted = tuple(prod(x.shape) // known if extent == -1 else extent for extent in wanted)
     if prod(wanted) != prod(x.shape) or min(wanted, default=1) < 1:

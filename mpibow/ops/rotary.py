@@ -36,14 +36,15 @@ def buffers(op: Rotary, shapes: Shapes) -> Buffers:
 def angles(op: Rotary, x: Shape) -> Array:
     """(positions, half the features): the angle of each pair of x (..., positions, features)."""
     half = x[-1] // 2
-    found: Array = np.outer(np.arange(x[-2]), op.base ** (-np.arange(half) / half))
-    return found
+    return np.outer(np.arange(x[-2]), op.base ** (-np.arange(half) / half))
 
 
 def _turn(op: Rotary, x: Array, y: Array, part: Array, sign: float) -> Run:
     """y <- x rotated one way or the other."""
-    half, turns = x.shape[-1] // 2, angles(op, x.shape)
-    cos, sin = np.cos(turns).astype(x.dtype), (sign * np.sin(turns)).astype(x.dtype)
+    half = x.shape[-1] // 2
+    turns = angles(op, x.shape)
+    cos = np.cos(turns).astype(x.dtype)
+    sin = (sign * np.sin(turns)).astype(x.dtype)
     (x0, x1), (y0, y1) = ((array[..., :half], array[..., half:]) for array in (x, y))
 
     def run() -> None:

@@ -67,7 +67,9 @@ def sliced(x: Tensor, index: object) -> Tensor:
         items.append(Ellipsis)
     at = items.index(Ellipsis)
     items[at : at + 1] = [slice(None)] * missing
-    ranges, shape, axis = list[tuple[int, int, int]](), list[int](), 0
+    ranges = list[tuple[int, int, int]]()
+    shape = list[int]()
+    axis = 0
     for item in items:
         if item is None:
             shape.append(1)
@@ -97,8 +99,7 @@ def sliced(x: Tensor, index: object) -> Tensor:
 
 
 def _part(op: Slice, array: Array) -> Array:
-    part: Array = array[tuple(slice(*each) for each in op.ranges)]
-    return part
+    return array[tuple(slice(*each) for each in op.ranges)]
 
 
 def _parts(op: Split, array: Array) -> list[Array]:

@@ -48,7 +48,8 @@ def neighbours(extent: int, scale: int, mode: Mode) -> tuple[Array, Array, Array
 
 def weights(extent: int, scale: int, mode: Mode) -> Array:
     """(extent scale, extent): the weight of each pixel in each pixel of the larger image."""
-    made, i = np.zeros((extent * scale, extent)), np.arange(extent * scale)
+    made = np.zeros((extent * scale, extent))
+    i = np.arange(extent * scale)
     low, high, share = neighbours(extent, scale, mode)
     made[i, low] += 1 - share
     made[i, high] += share

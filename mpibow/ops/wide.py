@@ -29,7 +29,7 @@ class WideDense(Dense):
         if len(x) != 2:
             raise ShapeError(f"dense of more axes than (batch, features), {x}, has no form for fused learners")
         n, features = x
-        return (n, self.replicas * super().infer((n, features // self.replicas))[1])
+        return n, self.replicas * super().infer((n, features // self.replicas))[1]
 
     def weights(self, x: Shape) -> Weights:
         n, features = x

@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def sweep(arguments: argparse.Namespace) -> int:
     """Raises ConfigError before the first run where any cell's settings are wrong."""
-    kept, code = SweepFolder(arguments.output), 0
+    kept = SweepFolder(arguments.output)
+    code = 0
     shown = arguments.table is not None or arguments.plot is not None
     if arguments.plot is not None and arguments.plot.suffix not in NO_DATE:
         raise ConfigError(f"--plot: must end in {', '.join(NO_DATE)}, got '{arguments.plot}'")

@@ -40,7 +40,8 @@ def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> "Figur
 
 def _panel(axes: "Axes", key: str, lines: Mapping[str, Sequence[SummaryRow]], measure: SummaryColumn) -> None:
     firsts = [row.values[0] for part in lines.values() for row in part]
-    values, words = list(dict.fromkeys(filter(_is_number, firsts))), list(dict.fromkeys(map(text_of, firsts)))
+    values = list(dict.fromkeys(filter(_is_number, firsts)))
+    words = list(dict.fromkeys(map(text_of, firsts)))
     numeric = len(values) == len(words)
     for i, (name, part) in enumerate(lines.items()):
         means = [(row, average) for row in part if (average := row.mean(measure)) is not None]

@@ -85,9 +85,11 @@ class SweepFolder:
         """Raises ConfigError where a run of that name had other settings."""
         path = self.cell(name)
         if path.exists():
-            then, remedy = _result(path).config, f"delete {path} and {self.run(name)}"
+            then = _result(path).config
+            remedy = f"delete {path} and {self.run(name)}"
         elif (path := self.run(name) / "config.yaml").exists():
-            then, remedy = read(path), f"delete {self.run(name)}"
+            then = read(path)
+            remedy = f"delete {self.run(name)}"
         else:
             return
         if other := different(then, config):

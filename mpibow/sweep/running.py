@@ -67,7 +67,9 @@ def run_cells(
     be started again, else 1 after a failure. A run that fails leaves no file and the others go on; one that diverges is
     a result. A signal makes the run under way save its state, and ends the sweep.
     """
-    failed, elsewhere, passing = list[str](), 0, 0
+    failed = list[str]()
+    elsewhere = 0
+    passing = 0
     with Child() as child:
         for n, (name, (cell, config)) in enumerate(cells.items(), start=1):
             if kept.cell(name).exists():
@@ -91,7 +93,9 @@ def run_cells(
 
 def _run(cell: Cell, config: Config, kept: SweepFolder, launch: Sequence[str], child: Child, lock: int) -> int:
     """Runs a cell and returns its exit code; its result is kept where it has one."""
-    name, code, summary = config.name, 0, kept.finished(config.name)
+    name = config.name
+    code = 0
+    summary = kept.finished(config.name)
     if summary is None:
         command = command_of(kept.prepare(name, config), launch)
         say(f"$ {shlex.join(command)}")

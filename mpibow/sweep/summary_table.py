@@ -92,7 +92,8 @@ def students(freedom: int, level: float) -> float:
 def inside(t: float, freedom: int) -> float:
     """P(|T| <= t) (Abramowitz and Stegun, Handbook of Mathematical Functions, 1964, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
+    sine = math.sin(angle)
+    cosine = math.cos(angle)
     odd = freedom % 2
     term = cosine if odd else 1.0
     total = term if freedom > 1 else 0.0
@@ -114,7 +115,7 @@ def rows(results: Sequence[CellResult], keys: Sequence[str]) -> list[SummaryRow]
     groups = dict[tuple[str, ...], list[CellResult]]()
     for result in results:
         groups.setdefault(tuple(text_of(result.value(key)) for key in keys), []).append(result)
-    made = [SummaryRow(tuple(group[0].value(key) for key in keys), tuple(group)) for group in groups.values()]
+    made = [SummaryRow(tuple(map(group[0].value, keys)), tuple(group)) for group in groups.values()]
     columns = list(zip(*(row.values for row in made), strict=True))
     numeric = [all(isinstance(value, int | float) for value in column) for column in columns]
     seen = [list(map(text_of, column)) for column in columns]

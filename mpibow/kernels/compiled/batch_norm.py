@@ -11,7 +11,7 @@ from llvmlite import ir
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
-from mpibow.graph import FLOAT, Buffers, Call, Run, Shapes, Specs
+from mpibow.graph import FLOAT, Buffers, Call, Run, Shapes
 from mpibow.ops import BatchNorm
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
@@ -236,7 +236,8 @@ def parts(op: BatchNorm | NormAddRelu) -> tuple[BatchNorm, bool, bool]:
 
 
 def _extents(op: BatchNorm | NormAddRelu, shapes: Shapes) -> dict[str, int]:
-    (n, c, h, w), (_, added, relu) = shapes.y, parts(op)
+    n, c, h, w = shapes.y
+    _, added, relu = parts(op)
     return {"images": n, "blocks": c // 16, "area": h * w, "kind": ADDED if added else RELU if relu else PLAIN}
 
 
@@ -246,14 +247,15 @@ def fits(shapes: Shapes) -> bool:
 
 def buffers(op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
     check_values(shapes.y)
-    state: Specs = {"state": ((6 * LINE,), "uint8")}
-    saved: Specs = {"lines": ((4 * shapes.y[1],), FLOAT)}
-    dz: Specs = {"dx1": (shapes.y, FLOAT)} if parts(op)[1] and 1 not in shapes.wanted else {}
+    state = {"state": ((6 * LINE,), "uint8")}
+    saved = {"lines": ((4 * shapes.y[1],), FLOAT)}
+    dz = {"dx1": (shapes.y, FLOAT)} if parts(op)[1] and 1 not in shapes.wanted else {}
     return Buffers(saved=saved, forward=state, backward={**state, **dz})
 
 
 def forward(call: Call) -> Run:
-    (norm, _, _), kept = parts(call.op), call.statistics
+    norm, _, _ = parts(call.op)
+    kept = call.statistics
     return train.on(
         call,
         running_mean=kept["mean"],

@@ -109,7 +109,7 @@ def copied(target: Array, source: Array) -> Command:
     box = sorted(zip(target.shape, strides(source), strides(target), strict=True), key=lambda axis: -axis[2])
     if target.itemsize == 8:
         box.append((2, 1, 1))
-    axes: list[tuple[int, ...]] = joined(*zip(*box, strict=True)) if box else []
+    axes = joined(*zip(*box, strict=True)) if box else []
     axes = [(1, 0, 0)] * (2 - len(axes)) + axes
     columns = axes.pop() if axes[-1][0] != 1 else (1, 1, 1)
     near = [i for i, axis in enumerate(axes) if axis[1] == 1] if columns[1] > 1 else []
@@ -146,7 +146,8 @@ def half(moves: Moves, reference: Binding | None) -> Binding:
 
 def kernel(op: type) -> Kernel:
     """The kernel of an operator of MOVES."""
-    (forward, backward), reference = MOVES[op], REFERENCE[op]
+    forward, backward = MOVES[op]
+    reference = REFERENCE[op]
     back = None if backward is None else half(backward, reference.backward)
     return Kernel(half(forward, reference.forward), back, formats=formats if op in PARTS else canonical_formats)
 

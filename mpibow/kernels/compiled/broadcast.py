@@ -122,7 +122,10 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     """The gradient by s, the sums of dy, or of dy x; and by x, dy, or dy s."""
-    (s, x), (ds, dx), dy, runs = call.x, call.dx, call.dy, list[Command]()
+    s, x = call.x
+    ds, dx = call.dx
+    dy = call.dy
+    runs = list[Command]()
     times = isinstance(call.op, ExpandMultiply)
     if ds is not None:
         runs.append(summed.command(dy=dy, x=x if times else None, ds=ds, n=ds.size, **_walk(call)))

@@ -60,16 +60,13 @@ def buffers(op: Op, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Run:
-    node, threshold = stream(call.name), round(call.op.rate * 2**32)
+    node = stream(call.name)
+    threshold = round(call.op.rate * 2**32)
     return dropped.on(call, node=node, threshold=threshold, **_common(call, call.y))
-
-
-def backward(call: Call) -> Run:
-    return dropped_back.on(call, **_common(call, call.dy))
 
 
 def _common(call: Call, y: Array) -> dict[str, float]:
     return {"n": len(y), "features": y.size // len(y), "scale": 1.0 / (1.0 - call.op.rate)}
 
 
-KERNELS = {Dropout: Kernel(forward, backward, buffers)}
+KERNELS = {Dropout: Kernel(forward, dropped_back.half(lambda call: _common(call, call.dy)), buffers)}

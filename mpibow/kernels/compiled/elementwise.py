@@ -152,7 +152,8 @@ def _weighted(call: Call, factors: Sequence[float]) -> Run:
 
 def add_backward(call: Call) -> Run:
     wanted = [(dx, c) for dx, c in zip(call.dx, call.op.coefficients, strict=True) if dx is not None]
-    outputs, factors = [dx for dx, _ in wanted], np.array([c for _, c in wanted], np.float32)
+    outputs = [dx for dx, _ in wanted]
+    factors = np.array([c for _, c in wanted], np.float32)
     return scaled_copies.on(call, n=call.dy.size, outputs=outputs, factors=factors)
 
 
@@ -160,7 +161,9 @@ def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
     return Buffers(saved={"winner": (physical(shapes.formats.y, shapes.y), "int32")})
 
 
-GELU_SLOPE, CUBIC, CUBIC3 = _f(2 * SCALE), _f(2 * SCALE * CUBE), _f(6 * SCALE * CUBE)
+GELU_SLOPE = _f(2 * SCALE)
+CUBIC = _f(2 * SCALE * CUBE)
+CUBIC3 = _f(6 * SCALE * CUBE)
 DENSITY = _f((2 * math.pi) ** -0.5)
 
 

@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Run, Shapes, Specs
+from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops import Attention
 from mpibow.ops.fused import HeadsAttention
 
@@ -23,13 +23,16 @@ def _attention(op: Attention | HeadsAttention) -> Attention:
 
 
 def buffers(op: Attention | HeadsAttention, shapes: Shapes) -> Buffers:
-    x, op = op.apart(*shapes.x) if isinstance(op, HeadsAttention) else shapes.x, _attention(op)
+    x = op.apart(*shapes.x) if isinstance(op, HeadsAttention) else shapes.x
+    op = _attention(op)
     (*front, t, d), (*_, s, _), (*_, e), *_ = x
     heads = prod(front)
-    wide, rows = -(-s // 16) * 16, rows_at_once(t, op.causal)
-    level, scores = ((heads, t, 2), FLOAT), ((rows, wide), FLOAT)
-    kept: Specs = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
-    computed: Specs = {} if kept else {"scores": scores}
+    wide = -(-s // 16) * 16
+    rows = rows_at_once(t, op.causal)
+    level = ((heads, t, 2), FLOAT)
+    scores = ((rows, wide), FLOAT)
+    kept = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
+    computed = {} if kept else {"scores": scores}
     forward = {**computed, "room": room_spec(room(rows, s, d), room(rows, e, s))}
     sizes = [room(rows, s, max(d, e)), room(rows, d, s), room(s, max(d, e), rows, transposed=True)]
     backward = {**computed, "slopes": scores, "room": room_spec(*sizes)}
@@ -54,9 +57,12 @@ def _places(view: Array) -> Array:
 def arguments_of(call: Call, y: Array) -> Arguments:
     """The arguments that both directions take, but for those named as the call's arrays are; y may be its gradient."""
     whole, mask = _views(call.op, call.x, y)
-    views, op = [each for each in whole if each is not None], _attention(call.op)
+    views = [each for each in whole if each is not None]
+    op = _attention(call.op)
     q, k, v, _ = views
-    (*front, t, d), s, e = q.shape, k.shape[-2], v.shape[-1]
+    *front, t, d = q.shape
+    s = k.shape[-2]
+    e = v.shape[-1]
     shown = np.broadcast_to(np.zeros((), np.float32) if mask is None else mask, (*front, t, s))
     places = np.stack([_places(view) for view in (*views, shown)], 1)
     rows = {f"{name}_row": view.strides[-2] for name, view in zip("qkvy", views, strict=True)}
@@ -100,13 +106,12 @@ def _views(op: Attention | HeadsAttention, arrays: Sequence[Array | None], y: Ar
     return apart, mask
 
 
-def forward(call: Call) -> Run:
-    return attend.on(call, back=False, **arguments_of(call, call.y))
-
-
 def backward(call: Call) -> Run:
     (dq, dk, dv, _), dmask = _views(call.op, call.dx, call.dy)
     return attend.on(call, back=True, dq=dq, dk=dk, dv=dv, dmask=dmask, **arguments_of(call, call.dy))
 
 
-KERNELS = dict.fromkeys((Attention, HeadsAttention), Kernel(forward, backward, buffers))
+KERNELS = dict.fromkeys(
+    (Attention, HeadsAttention),
+    Kernel(lambda call: attend.on(call, back=False, **arguments_of(call, call.y)), backward, buffers),
+)

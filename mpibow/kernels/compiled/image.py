@@ -158,7 +158,8 @@ def normalised(
 
 def normalise_forward(call: Call) -> Run:
     y = call.y
-    means, scales = np.array(call.op.mean, _f), (1.0 / np.array(call.op.std, np.float64)).astype(_f)
+    means = np.array(call.op.mean, _f)
+    scales = (1.0 / np.array(call.op.std, np.float64)).astype(_f)
     n, channels, *rest = y.shape
     return normalised.on(
         call,

@@ -160,10 +160,6 @@ def label_count(x: Indices, y: Floats, each: int, ignore: int, weight: Floats = 
         y[i] = total
 
 
-def mean_forward(call: Call) -> Run:
-    return (batch_mean if "factor" in call.saved else each_mean).on(call)
-
-
 def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
     return Buffers(saved={"factor": ((1,), FLOAT)}) if op.whole or shapes.training else Buffers()
 
@@ -176,7 +172,11 @@ def count_forward(call: Call) -> Run:
 SCALE_ROWS = scale_rows.half(_classes)
 KERNELS = {
     Accuracy: Kernel(among_the_best.half(_classes)),
-    CountedMean: Kernel(mean_forward, batch_mean_back.half(), mean_buffers),
+    CountedMean: Kernel(
+        lambda call: (batch_mean if "factor" in call.saved else each_mean).on(call),
+        batch_mean_back.half(),
+        mean_buffers,
+    ),
     LabelCount: Kernel(count_forward),
     SoftCrossEntropy: Kernel(soft_cross_entropy.half(_classes), SCALE_ROWS, cross_entropy_buffers),
     SoftmaxCrossEntropy: Kernel(cross_entropy.half(_ignored), SCALE_ROWS, cross_entropy_buffers),

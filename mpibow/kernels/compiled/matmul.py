@@ -64,8 +64,11 @@ def _turns(op: Matmul | TurnedMatmul) -> tuple[bool, bool]:
 
 
 def matmul_buffers(op: Matmul | TurnedMatmul, shapes: Shapes) -> Buffers:
-    (first, second), (a, b) = _turns(op), op.straight(*shapes.x) if isinstance(op, TurnedMatmul) else shapes.x
-    m, n, k = (prod(a[:-1]) if len(b) == 2 else a[-2]), b[-1], a[-1]
+    first, second = _turns(op)
+    a, b = op.straight(*shapes.x) if isinstance(op, TurnedMatmul) else shapes.x
+    m = prod(a[:-1]) if len(b) == 2 else a[-2]
+    n = b[-1]
+    k = a[-1]
     of_a = room(k, m, n, transposed=second) if first else room(m, k, n)
     of_b = room(n, k, m, transposed=True) if second else room(k, n, m, transposed=not first)
     return Buffers(
@@ -92,8 +95,13 @@ def matmul_forward(call: Call) -> Run:
 
 
 def matmul_backward(call: Call) -> Run:
-    b, place, runs, (first, second) = call.shapes.x[1], call.scratch["room"], list[Command](), _turns(call.op)
-    (left, right), (dy,), (da, db) = _factors(call), _shaped(b, call.dy), call.dx
+    b = call.shapes.x[1]
+    place = call.scratch["room"]
+    runs = list[Command]()
+    first, second = _turns(call.op)
+    left, right = _factors(call)
+    (dy,) = _shaped(b, call.dy)
+    da, db = call.dx
     if da is not None:
         factors = (right, turned(dy)) if first else (dy, turned(right))
         runs.append(multiplied(*factors, _shaped(b, da)[0], place))
@@ -104,7 +112,8 @@ def matmul_backward(call: Call) -> Run:
 
 
 def dense_buffers(op: Dense, shapes: Shapes) -> Buffers:
-    (*front, features), n = shapes.x[0], op.units
+    *front, features = shapes.x[0]
+    n = op.units
     m = prod(front)
     return Buffers(
         forward={"room": room_spec(room(m, n, features))},
@@ -117,7 +126,10 @@ def dense_forward(call: Call) -> Run:
 
 
 def dense_backward(call: Call) -> Run:
-    x, dy, dx, place = rows(call.x0), rows(call.dy), call.dx[0], call.scratch["room"]
+    x = rows(call.x0)
+    dy = rows(call.dy)
+    dx = call.dx[0]
+    place = call.scratch["room"]
     runs = [multiplied(dy.T, x, call.dw["weight"], place)] if call.dw else []
     if "bias" in call.dw:
         runs.append(column_sums.command(x=dy, sums=call.dw["bias"], rows=len(dy), columns=dy.shape[1]))

@@ -49,8 +49,10 @@ def means(
 
 def _windows(call: Call) -> Arguments:
     """The arguments of both directions but for images and means."""
-    (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
-    (rows, tall), (columns, broad) = call.op.along(0, h, high), call.op.along(1, w, wide)
+    n, c, h, w = call.shapes.x[0]
+    high, wide = call.shapes.y[2:]
+    rows, tall = call.op.along(0, h, high)
+    columns, broad = call.op.along(1, w, wide)
     shares = (1.0 / np.outer(tall, broad)).astype(_f)
     sizes = {"images": n * c, "h": h, "w": w, "high": high, "wide": wide}
     return {"rows": rows, "columns": columns, "shares": shares, **sizes}
@@ -131,7 +133,8 @@ def _side_by_side(shapes: Shapes) -> tuple[int, int]:
 
 def _extents(call: Call) -> dict[str, int]:
     """The kernels' integers."""
-    (n, channels, rows, columns), (lanes, width) = call.shapes.x[0], _side_by_side(call.shapes)
+    n, channels, rows, columns = call.shapes.x[0]
+    lanes, width = _side_by_side(call.shapes)
     return {"groups": n * channels // lanes, "positions": rows * columns, "lanes": lanes, "width": width}
 
 

@@ -49,7 +49,8 @@ def one_hots(label: Indices, y: Address, n: int, classes: int) -> None:
 
 
 def shares_forward(call: Call) -> Run:
-    table, shift = larger_shares(call.op.alpha).astype(_f), 32 - (SHARES - 1).bit_length()
+    table = larger_shares(call.op.alpha).astype(_f)
+    shift = 32 - (SHARES - 1).bit_length()
     return drawn_shares.on(call, table=table, node=stream(call.name), shift=shift)
 
 

@@ -204,7 +204,8 @@ def respond_back(
 
 
 def _extents(call: Call) -> Arguments:
-    op, (images, channels, *rest) = call.op, call.shapes.y
+    op = call.op
+    images, channels, *rest = call.shapes.y
     return {
         "images": images,
         "channels": channels,

@@ -15,7 +15,10 @@ from .native import FAST, integers, words
 Block = tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # of Philox: 32 bits each
 _f, _u = np.float32, np.uint64
 LOW, SHIFT = _u(0xFFFFFFFF), _u(32)
-M0, M1, W0, W1 = _u(0xD2511F53), _u(0xCD9E8D57), _u(0x9E3779B9), _u(0xBB67AE85)
+M0 = _u(0xD2511F53)
+M1 = _u(0xCD9E8D57)
+W0 = _u(0x9E3779B9)
+W1 = _u(0xBB67AE85)
 
 # erfc(z) exp(z^2) (3 + z) / 3 as a polynomial in (3 - z) / (3 + z): the reference's (see its gelu.py), its Chebyshev
 # series cut where float32 ends: below 3e-8 relative.

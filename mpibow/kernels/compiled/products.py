@@ -29,7 +29,7 @@ def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
 
 def room_spec(*sizes: int) -> Spec:
     """Room for the largest of the sizes."""
-    return ((max(sizes),), FLOAT)
+    return (max(sizes),), FLOAT
 
 
 @numba.njit(inline="always")

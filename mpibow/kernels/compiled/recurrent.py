@@ -18,8 +18,12 @@ def _number(op: Lstm | Gru) -> Gates:
 
 
 def buffers(op: Lstm | Gru, shapes: Shapes) -> Buffers:
-    (n, t, units), number, features = shapes.y, _number(op), shapes.x[0][2]
-    m, wide, one = n * t, number * units, ((n, units), FLOAT)
+    n, t, units = shapes.y
+    number = _number(op)
+    features = shapes.x[0][2]
+    m = n * t
+    wide = number * units
+    one = ((n, units), FLOAT)
     gates: Spec = ((n, t, wide), FLOAT)
     kept: Specs = {"gates": gates, **dict.fromkeys(KEPT[number], (shapes.y, FLOAT))}
     forward: Specs = {
@@ -49,20 +53,28 @@ def _of_both(call: Call) -> Arguments:
 
 def forward(call: Call) -> Run:
     outputs: Arguments = dict(zip(("y", "last", "cell"), call.ys, strict=False))
-    gates, w = rows(call.saved["gates"]), call.w
+    gates = rows(call.saved["gates"])
+    w = call.w
     inputs = multiplied(rows(call.x0), w["weight_ih"].T, gates, call.scratch["room"], w["bias_ih"])
     return together([inputs, run_steps.on(call, bias=w["bias_hh"], **outputs, **_of_both(call))])
 
 
 def backward(call: Call) -> Run:
-    scratch, dw, (dx, *dfirst), place = call.scratch, call.dw, call.dx, call.scratch["room"]
-    dgates, states = scratch["dgates"], (scratch["dh"], scratch.get("dc"))
+    scratch = call.scratch
+    dw = call.dw
+    dx, *dfirst = call.dx
+    place = call.scratch["room"]
+    dgates = scratch["dgates"]
+    states = (scratch["dh"], scratch.get("dc"))
     dinner = scratch.get("dinner", dgates)
     gradients: Arguments = dict(zip(("dy", "dlast", "dcell"), call.dys, strict=False))
     through = return_steps.on(call, dinner=dinner, **gradients, **_of_both(call))
     pairs = zip(states, dfirst, strict=False)
     firsts = [copied(target, source) for source, target in pairs if source is not None and target is not None]
-    outer, inner, x, past = rows(dgates), rows(dinner), rows(call.x0), rows(scratch["past"])
+    outer = rows(dgates)
+    inner = rows(dinner)
+    x = rows(call.x0)
+    past = rows(scratch["past"])
     weights = [
         multiplied(outer.T, x, dw["weight_ih"], place),
         multiplied(inner.T, past, dw["weight_hh"], place),

@@ -171,7 +171,9 @@ def _summed(x: Array, y: Array, scale: float) -> Command:
 
 
 def mean_backward(call: Call) -> Run:
-    dx, dy, share = call.dx0, call.dy, call.scratch["share"]
+    dx = call.dx0
+    dy = call.dy
+    share = call.scratch["share"]
     factor = np.array([dy.size / dx.size], np.float32)
     return together([scaled_copies.command(dy=dy, n=dy.size, outputs=[share], factors=factor), repeated(share, dx)])
 

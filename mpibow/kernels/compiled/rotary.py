@@ -27,7 +27,8 @@ def turn(x: Address, y: Address, cos: Address, sin: Address, rows: int, position
 def _turned(call: Call, x: Array, y: Array, sign: float) -> Run:
     turns = angles(call.op, x.shape)
     cos, sin = (np.ascontiguousarray(each, np.float32) for each in (np.cos(turns), sign * np.sin(turns)))
-    rows, (positions, half) = prod(x.shape[:-1]), cos.shape
+    rows = prod(x.shape[:-1])
+    positions, half = cos.shape
     return turn.command(x=x, y=y, cos=cos, sin=sin, rows=rows, positions=positions, half=half)
 
 

@@ -38,7 +38,9 @@ def add_at(dx: Floats, place: Words, dy: Address, width: int) -> None:
 
 
 def embedding_forward(call: Call) -> Run:
-    x, table, index = call.x0, call.w["weight"], call.saved["index"]
+    x = call.x0
+    table = call.w["weight"]
+    index = call.saved["index"]
     if not are_indices(x):
         return REFERENCE[Embedding].forward(call)
     return take.on(call, x=table, numbers=x, place=index, width=table.shape[1], step=1, last=len(table) - 1)
@@ -54,7 +56,8 @@ def gather_forward(call: Call) -> Run:
     if not are_indices(index) or x.dtype != np.float32:
         return REFERENCE[Gather].forward(call)
     starts, step = starts_of(call.op.axis, x.shape, index.shape)
-    starts, last = np.ascontiguousarray(starts), x.shape[call.op.axis] - 1
+    starts = np.ascontiguousarray(starts)
+    last = x.shape[call.op.axis] - 1
     return take.on(call, numbers=index, starts=starts, width=1, step=step, last=last)
 
 

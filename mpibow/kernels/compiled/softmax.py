@@ -115,8 +115,11 @@ def columns_back(
 
 
 def _extents(call: Call) -> dict[str, int]:
-    shape, axis = call.shapes.y, call.op.axis
-    blocks, wide, log_too = prod(shape[:axis]), prod(shape[axis + 1 :]), isinstance(call.op, LogSoftmax)
+    shape = call.shapes.y
+    axis = call.op.axis
+    blocks = prod(shape[:axis])
+    wide = prod(shape[axis + 1 :])
+    log_too = isinstance(call.op, LogSoftmax)
     return {"blocks": blocks, "classes": shape[axis], "logarithm": log_too, **({} if wide == 1 else {"wide": wide})}
 
 

@@ -62,7 +62,8 @@ def buffers(op: Upsample, shapes: Shapes) -> Buffers:
 
 
 def _lines(call: Call) -> Arguments:
-    (*images, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
+    *images, h, w = call.shapes.x[0]
+    high, wide = call.shapes.y[2:]
     found: Arguments = {"images": prod(images), "h": h, "w": w, "high": high, "wide": wide}
     names = ("above", "below", "down"), ("left", "right", "across")
     for extent, scale, each in zip((h, w), call.op.scale, names, strict=True):

@@ -13,9 +13,12 @@ from numba.extending import intrinsic
 from mpibow.kernels.isa import isa
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
-BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+BYTE = ir.IntType(8)
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
 VECTOR = ir.VectorType(F32, 16)
-ZERO, LOWEST = ir.Constant(VECTOR, None), ir.Constant(VECTOR, [-math.inf] * 16)
+ZERO = ir.Constant(VECTOR, None)
+LOWEST = ir.Constant(VECTOR, [-math.inf] * 16)
 LINE, BLOCK = 64, 16 * 64  # bytes of a vector, and of a block of 16 x 16 floats, line after line
 SUMS = 24 if isa() == "AVX-512" else 4  # vectors that stay in registers while products are added to them
 

@@ -29,7 +29,9 @@ def operators(library: Library, fewer_products: bool = True) -> KernelTable:
     """oneDNN's kernels where it has them, else numba's, else NumPy's.
 
     A plan without NumPy's kernels is one call without Python; each of NumPy's is a separate run in between."""
-    convolution, norm, pool = Convolution(library).kernel, batch_norm(library), pooling(library)
+    convolution = Convolution(library).kernel
+    norm = batch_norm(library)
+    pool = pooling(library)
     if library.wide:
         convolution = either(low.fits, low.KERNEL, convolution)
     if library.wide and fewer_products:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Run, Shapes, Spec, Tags, as_given
+from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Run, Shapes, Tags, as_given
 from mpibow.kernels.compiled import batch_norm as blocks
 from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import together
@@ -61,22 +61,22 @@ def _by_primitives(library: Library) -> Kernel:
         norm, added, relu = parts(op)
         flags = SCALE | SHIFT | (RELU if relu and not added else 0)
         flags |= GLOBAL if norm.frozen or not shapes.training else 0
-        x, settings = library.descriptor(shapes.y, shapes.formats.y), (c_float(norm.epsilon), c_uint(flags))
+        x = library.descriptor(shapes.y, shapes.formats.y)
+        settings = (c_float(norm.epsilon), c_uint(flags))
         backward = c_int(dnn.BACKWARD), x, x, x, *settings
         return library.halves(shapes, "batch_normalization", (x, x, *settings), backward)
 
-    def slow(op: Norm, shapes: Shapes) -> tuple[str, ...]:
-        return halves_of(op, shapes).slow
-
     def buffers(op: Norm, shapes: Shapes) -> Buffers:
-        halves, (norm, added, _) = halves_of(op, shapes), parts(op)
+        halves = halves_of(op, shapes)
+        norm, added, _ = parts(op)
         if not shapes.training:
             return halves.buffers
-        saved, backward = dict(halves.buffers.saved), dict(halves.buffers.backward)
+        saved = dict(halves.buffers.saved)
+        backward = dict(halves.buffers.backward)
         if not norm.frozen:
             check_values(shapes.y)
             saved |= dict.fromkeys(("mean", "variance"), ((shapes.y[1],), FLOAT))
-        image: Spec = ((halves.forward.layout(dnn.DST).bytes // 4,), FLOAT)
+        image = ((halves.forward.layout(dnn.DST).bytes // 4,), FLOAT)
         if added and 1 not in shapes.wanted:
             backward["dx1"] = image
         if 0 not in shapes.wanted:
@@ -108,4 +108,4 @@ def _by_primitives(library: Library) -> Kernel:
         tag = "aBcd8b" if given[0] == "aBcd16b" and isa() == "AVX2" else given[0]
         return as_given(op, shapes, (tag, *given[1:]))
 
-    return Kernel(forward, backward, buffers, formats, slow)
+    return Kernel(forward, backward, buffers, formats, lambda op, shapes: halves_of(op, shapes).slow)

@@ -59,7 +59,8 @@ class Convolution:
         return depthwise.lanes_of(plain(op), shapes, *trio.image)
 
     def _primitives(self, op: Conv, shapes: Shapes, tag: str = "any") -> Trio:
-        conv, layout = plain(op), self.library.descriptor
+        conv = plain(op)
+        layout = self.library.descriptor
         bias = layout((conv.channels,), "a") if conv.bias else None
         return self.library.trio(
             shapes,
@@ -77,7 +78,8 @@ class Convolution:
 
     def buffers(self, op: Conv, shapes: Shapes) -> Buffers:
         trio = self._trio(op, shapes)
-        forward, backward = dict(trio.buffers.forward), dict(trio.buffers.backward)
+        forward = dict(trio.buffers.forward)
+        backward = dict(trio.buffers.backward)
         if isinstance(op, ConvRelu):
             backward["dz"] = _floats(trio.forward, dnn.DST)
         if plain(op).groups > 1:
@@ -103,11 +105,13 @@ class Convolution:
 
     def of_weights(self, call: Call, dy: Array) -> list[Command]:
         """The gradients of the weights."""
-        trio, op = self._trio(call.op, call.shapes), plain(call.op)
+        trio = self._trio(call.op, call.shapes)
+        op = plain(call.op)
         assert trio.weights is not None
         if lanes := self._lanes(call.op, call.shapes, trio, trio.weights):
             return [depthwise.command_of(call, op, lanes, dy, back=False)]
-        runs, shape = [trio.weights.on(call, dy=dy)], _grouped(op, call.shapes)
+        runs = [trio.weights.on(call, dy=dy)]
+        shape = _grouped(op, call.shapes)
         if "dweight" in call.scratch:
             copy = self.library.reorder(shape, trio.gradient, canonical(shape))
             runs.append(copy.on(call, x=call.scratch["dweight"], y=call.dw["weight"], scratch=_spare(copy)))
@@ -136,7 +140,8 @@ def normalised(library: Library) -> Kernel:
 
     @once
     def primitive_of(op: ConvNormAddRelu, shapes: Shapes) -> Primitive:
-        conv, any_layout = op.conv, library.descriptor
+        conv = op.conv
+        any_layout = library.descriptor
         channel = any_layout((1, conv.channels, 1, 1), "abcd")
         bias = any_layout((conv.channels,), "a") if conv.bias else None
 
@@ -155,27 +160,25 @@ def normalised(library: Library) -> Kernel:
         chosen = primitive.layout(dnn.DST).tag
         return primitive if chosen == tag or not op.added else fused(chosen, chosen)
 
-    def slow_parts(op: ConvNormAddRelu, shapes: Shapes) -> tuple[str, ...]:
-        return slow(primitive_of(op, shapes))
-
     def formats(op: ConvNormAddRelu, shapes: Shapes, given: Tags) -> Formats:
         x, weight, y = (primitive_of(op, shapes).layout(part).tag for part in (dnn.SRC, dnn.WEIGHTS, dnn.DST))
         return Formats((x, y) if op.added else (x,), y, {"weight": weight})
 
     def buffers(op: ConvNormAddRelu, shapes: Shapes) -> Buffers:
-        channel: Spec = ((op.conv.channels,), FLOAT)
+        channel = ((op.conv.channels,), FLOAT)
         return Buffers(forward={**primitive_of(op, shapes).needs, "scale": channel, "shift": channel})
 
     def forward(call: Call) -> Run:
         norm = {key: call.w[f"batch_norm.{key}"] for key in ("weight", "bias")}
         norm |= {key: call.statistics[f"batch_norm.{key}"] for key in ("mean", "variance")}
-        scale, shift = call.scratch["scale"], call.scratch["shift"]
+        scale = call.scratch["scale"]
+        shift = call.scratch["shift"]
         fold = _fold.command(**norm, scale=scale, shift=shift, epsilon=call.op.norm.epsilon)
         behind = [scale, shift, *call.x[1:]]
         then = {(i + 1) * dnn.THEN | dnn.SRC_1: array for i, array in enumerate(behind)}
         return together([fold, primitive_of(call.op, call.shapes).on(call, then)])
 
-    return Kernel(forward, None, buffers, formats, slow_parts)
+    return Kernel(forward, None, buffers, formats, lambda op, shapes: slow(primitive_of(op, shapes)))
 
 
 @native

@@ -35,7 +35,8 @@ class ConvolutionTransposed:
 
     def buffers(self, op: ConvTranspose2d, shapes: Shapes) -> Buffers:
         found = self._convolution.buffers(*_other_way(op, shapes))
-        there, back = dict(found.forward), dict(found.backward)
+        there = dict(found.forward)
+        back = dict(found.backward)
         gradient = {key: back.pop(key) for key in ("dweight",) if key in back}
         if not shapes.training:
             return Buffers(forward=back)
@@ -50,7 +51,9 @@ class ConvolutionTransposed:
         return together(runs)
 
     def backward(self, call: Call) -> Run:
-        x, dy, dx = call.x0, call.dy, call.dx[0]
+        x = call.x0
+        dy = call.dy
+        dx = call.dx[0]
         runs = self._convolution.of_weights(_call(call, x=(dy,), y=x, dx=(None,)), x) if call.dw else []
         if "bias" in call.dw:
             runs.append(each_channel(call, dy, call.dw["bias"], back=True))
@@ -83,7 +86,8 @@ def _call(call: Call, x: Arrays, y: Array, dx: tuple[Array | None, ...]) -> Call
 
 def each_channel(call: Call, images: Array, channels: Array, *, back: bool = False) -> Command:
     """images += channels, a bias; or, if `back`, channels = the sums of images."""
-    (n, c, h, w), tag = call.shapes.y, call.shapes.formats.y
+    n, c, h, w = call.shapes.y
+    tag = call.shapes.formats.y
     lanes = 1 if tag == canonical(call.shapes.y) else physical(tag, call.shapes.y)[-1]
     return biased.command(back=back, images=images, channels=channels, n=n, c=c, pixels=h * w, lanes=lanes)
 

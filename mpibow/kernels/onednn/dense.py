@@ -37,7 +37,9 @@ def _many(op: Dense, shapes: Shapes) -> bool:
 def inner_product(library: Library) -> Kernel:
     def described(op: Dense, shapes: Shapes, tag: str = "any") -> Trio:
         layout = library.descriptor
-        x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]), tag)
+        x = layout(shapes.x[0], "ab")
+        y = layout(shapes.y, "ab")
+        weight = layout((op.units, shapes.x[0][1]), tag)
         return library.trio(shapes, "inner_product", (x, weight, layout((op.units,), "a") if op.bias else None, y))
 
     @once
@@ -54,30 +56,32 @@ def inner_product(library: Library) -> Kernel:
         return trio.weights is not None and trio.weight == TILES and trio.weights.slow
 
     def formats(op: Dense, shapes: Shapes, given: Tags) -> Formats:
-        chosen, rank = trio_of(op, shapes).formats("ab", "ab"), _rank(op, shapes)
+        chosen = trio_of(op, shapes).formats("ab", "ab")
+        rank = _rank(op, shapes)
         return replace(chosen, factors={"weight": rank}) if rank and chosen.w["weight"] == TILES else chosen
 
     def buffers(op: Dense, shapes: Shapes) -> Buffers:
-        trio, (batch, *_) = trio_of(op, shapes), shapes.x[0]
+        trio = trio_of(op, shapes)
+        batch, *_ = shapes.x[0]
         if not by_tiles(trio):
             return trio.buffers
         place = room_spec(room(shapes.x[0][1], LANES, batch, transposed=True))
         return replace(trio.buffers, backward={**trio.buffers.backward, "room": place})
 
-    def forward(call: Call) -> Run:
-        return trio_of(call.op, call.shapes).forward.on(call)
-
     def backward(call: Call) -> Run:
-        trio, runs = trio_of(call.op, call.shapes), list[Command]()
+        trio = trio_of(call.op, call.shapes)
+        runs = list[Command]()
         rank = call.shapes.formats.factors.get("weight")
         if call.dw and rank:
             batch, inputs = call.shapes.x[0]
             sizes = {"batch": batch, "inputs": inputs, "units": call.op.units, "rank": rank}
-            factors, bias = call.dw["weight"].reshape(-1), call.dw.get("bias")
+            factors = call.dw["weight"].reshape(-1)
+            bias = call.dw.get("bias")
             runs.append(write_factors.command(x=call.x0, dy=call.dy, out=factors, bias=bias, **sizes))
         elif call.dw and by_tiles(trio):
             batch, inputs = call.shapes.x[0]
-            tiles, dy = call.dw["weight"].reshape(-1, inputs, LANES), call.dy.reshape(batch, -1, LANES)
+            tiles = call.dw["weight"].reshape(-1, inputs, LANES)
+            dy = call.dy.reshape(batch, -1, LANES)
             left = np.broadcast_to(call.x0.T, (len(tiles), inputs, batch))
             runs.append(matmul.multiplied(left, dy.transpose(1, 0, 2), tiles, call.scratch["room"]))
             if "bias" in call.dw:
@@ -88,5 +92,12 @@ def inner_product(library: Library) -> Kernel:
             runs.append(trio.data.on(call))
         return together(runs)
 
-    few = Kernel(forward, backward, buffers, formats, slow_parts, inputs_alone=True)
+    few = Kernel(
+        lambda call: trio_of(call.op, call.shapes).forward.on(call),
+        backward,
+        buffers,
+        formats,
+        slow_parts,
+        inputs_alone=True,
+    )
     return either(_many, Kernel(matmul.dense_forward, matmul.dense_backward, matmul.dense_buffers), few)

@@ -166,11 +166,15 @@ def scratch(op: Conv2d, lanes: int) -> Spec:
 
 def command_of(call: Call, op: Conv2d, lanes: int, dy: Array, *, back: bool) -> Command:
     """The command that computes the gradient of the inputs (`back`), or the gradients of the weights and bias."""
-    (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
+    n, c, h, w = call.shapes.x[0]
+    high, wide = call.shapes.y[2:]
     x = call.dx[0] if back else call.x0
     assert x is not None
     weight, bias = (call.w["weight"], None) if back else (call.dw["weight"], call.dw.get("bias"))
-    (rows, columns), (down, across), (above, before), (tall, broad) = op.kernel, op.stride, op.padding, op.dilation
+    rows, columns = op.kernel
+    down, across = op.stride
+    above, before = op.padding
+    tall, broad = op.dilation
     return differentiate.command(
         back=back,
         x=x,

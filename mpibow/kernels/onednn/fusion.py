@@ -77,29 +77,35 @@ class _Finder:
         node = self._made.get(sources[0])
         if node is None or list(node.made) != sources or not all(map(self.alone, sources)):
             return None
-        op, x = node.op, self._graph.tensors[node.inputs[0]].shape
+        op = node.op
+        x = self._graph.tensors[node.inputs[0]].shape
         return node if isinstance(op, Split) and op.axis == len(x) - 1 and len(set(op.sizes)) == 1 else None
 
     def found(self, attention: Node) -> tuple[Node, list[Node]] | None:
         """The node that replaces an attention and the nodes that cut and join its heads; these nodes but the last."""
         if not isinstance(attention.op, Attention):
             return None
-        cuts, joined = [self.cut(name) for name in attention.inputs[:3]], self.joined(attention)
+        cuts = [self.cut(name) for name in attention.inputs[:3]]
+        joined = self.joined(attention)
         parts = [cut for cut in cuts if cut is not None]
         if len(parts) < 3 or not joined:
             return None
-        sources, inside = [source for source, _ in parts], [node for _, nodes in parts for node in nodes]
+        sources = [source for source, _ in parts]
+        inside = [node for _, nodes in parts for node in nodes]
         split = self.split(sources)
         heads = self._graph.tensors[attention.name].shape[1]
         if split is not None:
-            sources, inside = list(split.inputs), [*inside, split]
+            sources = list(split.inputs)
+            inside = [*inside, split]
         op = HeadsAttention(attention.op, heads, split is not None)
         return Node(joined[1].name, op, (*sources, *attention.inputs[3:])), [*inside, attention, joined[0]]
 
 
 def heads_together(graph: Graph) -> Graph:
     """Attention whose heads are cut out of (n, t, heads d) and joined again: one operator, without copies."""
-    finder, taken, inside = _Finder(graph), dict[str, Node](), set[str]()
+    finder = _Finder(graph)
+    taken = dict[str, Node]()
+    inside = set[str]()
     for node in graph.nodes:
         if (found := finder.found(node)) is not None:
             taken[found[0].name] = found[0]
@@ -112,7 +118,8 @@ def turned_together(graph: Graph) -> Graph:
     reads = Counter(name for node in graph.nodes for name in node.inputs)
     reads.update(graph.outputs.values())
     turns = {node.name: node.inputs[0] for node in graph.nodes if _turns(node) and reads[node.name] == 1}
-    taken, inside = dict[str, Node](), set[str]()
+    taken = dict[str, Node]()
+    inside = set[str]()
     for node in graph.nodes:
         if not isinstance(node.op, Matmul):
             continue

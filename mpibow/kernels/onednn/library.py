@@ -116,9 +116,11 @@ class Library:
         """The descriptor of a float32 array of a tensor (shape); `any` leaves its layout to a primitive."""
         number = 1 if tag == "any" else _tags(self, len(shape))[tag]
         arguments = len(shape), Dims(*shape), FLOAT32, number
-        by, about = "memory_desc_create_with_tag", f"memory {shape} {tag}"
+        by = "memory_desc_create_with_tag"
+        about = f"memory {shape} {tag}"
         descriptor = self.make(Descriptor, "memory_desc", *arguments, by=by, about=about)
-        descriptor.tag, size = tag, self.c.dnnl_memory_desc_get_size
+        descriptor.tag = tag
+        size = self.c.dnnl_memory_desc_get_size
         descriptor.bytes = 0 if tag == "any" else int(size(descriptor))
         return descriptor
 
@@ -185,7 +187,8 @@ class Library:
                 zero = c_float(0.0)
                 self.check(self.c.dnnl_post_ops_append_eltwise(after, c_int(RELU), zero, zero), "post-ops")
             self.check(self.c.dnnl_primitive_attr_set_post_ops(attributes, after), "post-ops")
-        head, by = () if name == "reorder" else (self.engine,), f"{name}_primitive_desc_create"
+        head = () if name == "reorder" else (self.engine,)
+        by = f"{name}_primitive_desc_create"
         with self.single():
             made = self.make(Primitive, "primitive_desc", *head, *arguments, attributes, by=by, about=name)
         made.library = self
@@ -209,11 +212,13 @@ class Library:
     ) -> Trio:
         """The primitives of a layer whose `image` is the descriptors of x, weight, bias and y."""
         x, weight, bias, y = image
-        forward, kind = f"{layer}_forward", _kind(shapes)
+        forward = f"{layer}_forward"
+        kind = _kind(shapes)
         there = self.primitive(forward, kind, *algorithm, *image, *window, relu=relu)
         if not shapes.training:
             return Trio(there, None, None)
-        x, y = there.layout(SRC), there.layout(DST)
+        x = there.layout(SRC)
+        y = there.layout(DST)
         behind = *window, self.primitive(forward, kind, *algorithm, x, weight, bias, y, *window) if relu else there
         return Trio(
             there,

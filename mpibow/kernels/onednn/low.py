@@ -139,7 +139,9 @@ def differentiate(
 
 def fits(op: Conv, shapes: Shapes) -> bool:
     """Whether this is faster than oneDNN's convolution, as measured, and strips are whole."""
-    (n, c, *size), (k, high, wide), op = shapes.x[0], shapes.y[1:], plain(op)
+    n, c, *size = shapes.x[0]
+    k, high, wide = shapes.y[1:]
+    op = plain(op)
     simple = (op.kernel, op.padding, op.dilation, op.groups) == ((3, 3), (1, 1), (1, 1), 1)
     even = any(op.stride == (s, s) and size == [s * high, s * wide] for s in STRIDES)
     return simple and even and wide in WIDTHS and n % (STRIP // wide) == 0 and c % 32 == k % 32 == 0
@@ -147,7 +149,8 @@ def fits(op: Conv, shapes: Shapes) -> bool:
 
 def _extents(op: Conv, shapes: Shapes) -> dict[str, int]:
     conv = plain(op)
-    (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
+    n, c = shapes.x[0][:2]
+    k, high, wide = shapes.y[1:]
     return {"n": n, "c": c // 16, "k": k // 16, "high": high, "wide": wide, "stride": conv.stride[0]}
 
 
@@ -164,7 +167,8 @@ def forward(call: Call) -> Command:
 
 
 def backward(call: Call) -> Run:
-    extents, (dy, runs) = _extents(call.op, call.shapes), before_relu(call)
+    extents = _extents(call.op, call.shapes)
+    dy, runs = before_relu(call)
     if call.dw:
         runs.append(differentiate.on(call, dy=dy, **extents))
     if "bias" in call.dw:

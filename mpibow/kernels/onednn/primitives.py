@@ -27,7 +27,8 @@ class Handle:
     """An object of the library, destroyed with this one."""
 
     def __init__(self, value: c_void_p, destroy: Callable[[c_void_p], int]) -> None:
-        self._as_parameter_, self._destroy = value, destroy
+        self._as_parameter_ = value
+        self._destroy = destroy
 
     def __del__(self) -> None:
         self._destroy(self._as_parameter_)
@@ -82,7 +83,7 @@ class Primitive(Handle):
         """Its run on the arrays by execution argument; each must have the layout that `layout` returns."""
         library = self.library
         primitive = library.make(Handle, "primitive", self)
-        kept: list[object] = [primitive, arrays]
+        kept = [primitive, arrays]
         block = (_Argument * len(arrays))()
         for slot, (number, array) in zip(block, arrays.items(), strict=True):
             layout = self.layout(number)
@@ -90,7 +91,8 @@ class Primitive(Handle):
             assert array.nbytes >= layout.bytes, (number, array.shape, array.nbytes, layout.bytes)
             memory = library.make(Handle, "memory", layout, library.engine, c_void_p(array.ctypes.data))
             kept.append(memory)
-            slot.number, slot.memory = number, memory._as_parameter_.value
+            slot.number = number
+            slot.memory = memory._as_parameter_.value
         row = (
             library.execute,
             primitive._as_parameter_.value or 0,
@@ -133,7 +135,7 @@ class Halves:
         if self.backward is None:
             return Buffers(forward=self.forward.needs)
         workspace = self.forward.layout(WORKSPACE).bytes
-        saved: Specs = {"workspace": ((workspace,), "uint8")} if workspace else {}
+        saved = {"workspace": ((workspace,), "uint8")} if workspace else {}
         return Buffers(saved=saved, forward=self.forward.needs, backward=self.backward.needs)
 
     @property

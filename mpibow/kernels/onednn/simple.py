@@ -94,7 +94,8 @@ def local_responses(library: Library) -> Kernel:
 
     @once
     def halves(op: LocalResponseNorm, shapes: Shapes) -> Halves:
-        x, across = library.descriptor(shapes.y, shapes.formats.y), c_int(dnn.LRN_ACROSS)
+        x = library.descriptor(shapes.y, shapes.formats.y)
+        across = c_int(dnn.LRN_ACROSS)
         settings = c_int64(op.size), c_float(op.alpha), c_float(op.beta), c_float(op.k)
         return library.halves(shapes, "lrn", (across, x, x, *settings), (across, x, x, x, *settings))
 

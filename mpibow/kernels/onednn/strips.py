@@ -49,7 +49,9 @@ class Row:
         """The outputs that this column of taps adds to, and the inputs' columns."""
         for j in range(self.wide):
             if not self.back:
-                column, rest, width = self.stride * j + tap - 1, 0, self.stride * self.wide
+                column = self.stride * j + tap - 1
+                rest = 0
+                width = self.stride * self.wide
             else:
                 column, rest = divmod(j + 1 - tap, self.stride)
                 width = self.wide // self.stride
