@@ -90,7 +90,8 @@ class BoundPlan:
         zeros = plan.kernels.zeros
         self.inputs = dict[str, Array]()
         for n in plan.graph.inputs:
-            given, dtype = inputs.get(n), dtype_of(tensors[n].dtype, plan.dtype)
+            given = inputs.get(n)
+            dtype = dtype_of(tensors[n].dtype, plan.dtype)
             fits = given is not None and (given.shape, given.dtype) == (tensors[n].shape, dtype)
             self.inputs[n] = given if given is not None and fits else zeros(tensors[n].shape, dtype.name)
         self.constants = dict[str, Array]()
@@ -105,20 +106,22 @@ class BoundPlan:
             if i in signals.behind:
                 runs.append(plan.kernels.signal(*signals.behind[i]))
         self.runs = plan.kernels.join(runs)
+        self.commands = plan.kernels.batch is not None and len(self.runs) == 1 < len(runs)  # joined
 
     def run(self) -> None:
         for run in self.runs:
             run()
 
     def _bind(self, step: Step) -> Run:
-        node, kernel = step.node, self.plan.kernels.operators[type(step.node.op)]
+        node = step.node
+        kernel = self.plan.kernels.operators[type(step.node.op)]
         buffers = self.plan.buffers[node.name]
         backward = step.kind == "backward"
         scratch = buffers.backward if backward else buffers.forward
         call = Call(
             name=plain(node.name),
             op=node.op,
-            x=tuple(self._value(name) for name in node.inputs),
+            x=tuple(map(self._value, node.inputs)),
             y=self._value(step.writes[0] if step.kind == "reorder" else node.name),
             ys=tuple(map(self._value, node.made)) if node.outputs > 1 else (),
             w={key: self._value(name) for key, name in step.weights.items()},
@@ -143,8 +146,10 @@ class BoundPlan:
         return tuple(self._value(wanted[i]) if i in wanted else None for i in range(len(step.node.inputs)))
 
     def _value(self, name: str) -> Array:
-        value, root = self.plan.program.values[name], self.plan.program.root(name)
-        owner, shape = self.plan.program.values[root], extents_of(value)
+        value = self.plan.program.values[name]
+        root = self.plan.program.root(name)
+        owner = self.plan.program.values[root]
+        shape = extents_of(value)
         if owner.place:
             views = self._weights if owner.place == "weights" else self._gradients
             whole = views[root.removeprefix("weight ").removeprefix("d weight ")]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import getfullargspec, signature
+from queue import SimpleQueue
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -146,7 +147,8 @@ Binding = Callable[[Call], Run]
 
 
 def _on(call: Call, function: Callable[..., Any]) -> Callable[[], Any]:
-    known, parameters = call.named, signature(function)
+    known = call.named
+    parameters = signature(function)
     arguments = parameters.bind(**{name: known[name] for name in parameters.parameters if name in known})
     arguments.apply_defaults()
     return partial(function, *arguments.args)
@@ -164,7 +166,7 @@ def binds(function: Callable[..., Run]) -> Binding:
 
 def canonical_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """The layouts of a kernel that supports one layout only."""
-    return Formats(tuple(canonical(shape) for shape in shapes.x), canonical(shapes.y))
+    return Formats(tuple(map(canonical, shapes.x)), canonical(shapes.y))
 
 
 def as_given(op: Op, shapes: Shapes, given: Tags) -> Formats:
@@ -218,6 +220,37 @@ def waiting(word: Array, goal: Array, pauses: Array) -> Run:
     return wait
 
 
+Rows = tuple[int, int]  # the address and the number of a library's commands
+
+
+class Handoff:
+    """Work for a thread that waits for it, given by one other: of Python, and in a library's own as commands.
+
+    `often`: both have cores of their own, and may look for each other's news for a while before they sleep.
+    """
+
+    def __init__(self) -> None:
+        self._given, self._done = SimpleQueue[None](), SimpleQueue[None]()
+
+    def give(self, rows: Rows | None, often: bool) -> bool:
+        """There is work: commands, or work of Python. False where Python is to do the work of the commands, too."""
+        self._given.put(None)
+        return False
+
+    def take(self, done: bool) -> None:
+        """By the thread: the work before is `done`. Returns when there is work of Python.
+
+        Raises RuntimeError where commands fail.
+        """
+        if done:
+            self._done.put(None)
+        self._given.get()
+
+    def wait(self) -> None:
+        """Returns when the work that was given is done."""
+        self._done.get()
+
+
 @dataclass(frozen=True)
 class Kernels:
     """A library's kernels, as a plan uses them.
@@ -225,6 +258,7 @@ class Kernels:
     `fuse` replaces nodes of a graph by the library's fused ones; `join` turns runs into fewer that do the same.
     `zeros` makes arrays, and `put` copies host arrays into them. `widths` lists the operators that use 16 bits.
     `signal` and `wait` make runs that set a word in memory for other threads, and wait for one of theirs.
+    `handoff` gives work to a thread. `batch` makes commands of a plan that `join` has made one run, where it is given.
     `lacks` is the error for operators that are not in the table; {} stands for their names.
     """
 
@@ -235,5 +269,7 @@ class Kernels:
     put: Callable[[Any, Array], None] = np.copyto
     signal: Callable[[Array, int], Run] = signalling
     wait: Callable[[Array, Array, Array], Run] = waiting
+    handoff: Callable[[], Handoff] = Handoff
+    batch: Callable[..., Any] | None = None
     widths: Widths = NO_WIDTHS
     lacks: str = LACKS

@@ -57,6 +57,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
 
     from .compiled import flat as compiled
     from .compiled.command import compiling, join
+    from .compiled.handoff import Batch, Handoff
     from .compiled.words import signal, wait
     from .onednn.fusion import rewrite
     from .onednn.library import find_library, load
@@ -73,6 +74,8 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
         join=join,
         signal=lambda word, number: signal.command(word=word, number=number),
         wait=wait,
+        handoff=Handoff,
+        batch=Batch,
         flat=compiled,
         precisions=("float32",),
         about=f"oneDNN {library.version}, {library.isa}",

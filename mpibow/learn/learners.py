@@ -1,7 +1,6 @@
 """The learners of one rank: each takes a slot and computes a gradient, on a thread or stream of its own, or fused."""
 
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +13,19 @@ from mpibow.data import Slot
 from mpibow.errors import DeviceError
 from mpibow.graph import Array, Layout, Plan
 from mpibow.graph.bound import SILENT, BoundPlan
+from mpibow.graph.kernel import Rows
 from mpibow.graph.layout import halves
 from mpibow.optim import Update
 from mpibow.system import in_words
 
 from .replica import Ranges, Replicas
-from .scheduler import Meeting, Seat
+from .scheduler import Meeting, Posted, Seat
 from .stages import Stages
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one batch: summed loss, hits, whether loss and gradient are finite, seconds of computing.
+    """The result of one batch: summed loss, hits, whether loss and gradient are finite.
 
     Where the loss is finite and the gradient is not, `spoilt` are the elements of the weights whose gradients are not.
     """
@@ -33,7 +33,6 @@ class Result:
     loss: float
     hits: float
     finite: bool
-    seconds: float
     spoilt: Ranges = ()
 
 
@@ -110,10 +109,16 @@ class Learner:
         self._full, self._shorter = plan, dict(shorter or {})
         factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
         self._limits = clip_value, clip_norm, factors
+        self._batch: Any = None  # where all is commands
+        make, limited = plan.plan.kernels.batch, {clip_value, clip_norm} != {None}
+        if make is not None and plan.commands and not (limited or self._shorter or "count" in plan.outputs):
+            self._batch = make(plan, _between(gradient, factors), [halves(gradient, factor) for factor in factors])
 
     def compute(self, slot: Slot) -> Result:
         """Copies the slot in, releases it, and computes the gradient of the mean loss of its batch."""
-        begin = time.perf_counter()
+        if self._batch is not None and self.begin(slot):
+            self._batch.run()
+            return self.end(slot)
         self.plan = self._full if slot.length is None else self._shorter.get(slot.length, self._full)
         for name, array in self.plan.inputs.items():
             whole = slot.arrays[name]
@@ -125,12 +130,23 @@ class Learner:
             square = clip(self.gradient, *self._limits)
             self._weigh()
         hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
+        return self._result(loss, hits, square)
+
+    def begin(self, slot: Slot) -> Rows | None:
+        """The commands that compute it, None where there are none; `end` is called when they have run."""
+        return self._batch.rows if self._batch is not None and self._batch.fill(slot.arrays) else None
+
+    def end(self, slot: Slot) -> Result:
+        slot.release()
+        return self._result(*self._batch.results())
+
+    def _result(self, loss: float, hits: float, square: float) -> Result:
         finite = math.isfinite(loss) and math.isfinite(square)
         spoilt: Ranges = ()
         if math.isfinite(loss) and not finite and self._limits[1] is None:
             spoilt = spoilt_in(self.gradient, self.plan.plan.layout)
             finite = not spoilt
-        return Result(loss, hits, finite, time.perf_counter() - begin, spoilt)
+        return Result(loss, hits, finite, spoilt)
 
     def wait(self) -> None:
         """Its batch is over when `compute` is."""
@@ -204,14 +220,14 @@ class Binder:
         return f"new learners need {in_words(apart)}; only {in_words(free)} may be used"
 
 
-Task = Callable[[], Result | None]  # None: the result comes later
+Task = Callable[[], object]  # its Result; None: that comes later
 
 
 def first_come(learners: Sequence[Computing], slots: Sequence[Slot]) -> list[Task]:
     """Tasks of learners that each take the next slot when they begin, whoever is first (Crossbow, section 4.3)."""
     waiting = deque(slots)
 
-    def take(learner: Computing) -> Result | None:
+    def take(learner: Computing) -> object:
         return learner.compute(waiting.popleft())
 
     return [partial(take, learner) for learner in learners[: len(slots)]]
@@ -219,7 +235,14 @@ def first_come(learners: Sequence[Computing], slots: Sequence[Slot]) -> list[Tas
 
 def fixed(learners: Sequence[Computing], slots: Sequence[Slot]) -> list[Task]:
     """Tasks of learners that take the slot of their number."""
-    return [partial(learner.compute, slot) for learner, slot in zip(learners, slots, strict=False)]
+
+    def task(learner: Computing, slot: Slot) -> Task:
+        compute = partial(learner.compute, slot)
+        if not isinstance(learner, Learner):
+            return compute
+        return Posted(compute, partial(learner.begin, slot), partial(learner.end, slot))
+
+    return list(map(task, learners, slots))
 
 
 ASSIGNMENTS = {"fixed": fixed, "first_come": first_come}

@@ -104,6 +104,8 @@ class Stepping:
         ]
         self._steps = [own.step for own in self._updates]
         self.samples = 0  # of the current update
+        self._known: tuple[object, ...] = ()  # what the last step depends on
+        self._step: Local | None = None  # that step
         self._directions = list[Directions]()  # one for each part
         if isinstance(update, Muon):
             l1 = {span.name: _group_of(update, span).update.l1 for span in layout.spans}
@@ -115,9 +117,12 @@ class Stepping:
     def at(self, rate: float, samples: int) -> Local:
         """The next local step, at this learning rate and of so many samples. A replica's scalars are computed when they
         are first read."""
-        self.samples = samples
-        first, *beside = (self._local(p, rate) for p in self._replicas.active)
-        return replace(first, directs=self._directs(), beside=tuple(beside))
+        known = rate, samples, self._replicas.count, self._replicas.size
+        if self._step is None or self._replicas.counts or self._known != known:
+            self._known, self.samples = known, samples
+            first, *beside = (self._local(p, rate) for p in self._replicas.active)
+            self._step = replace(first, directs=self._directs(), beside=tuple(beside))
+        return self._step
 
     def _local(self, p: int, rate: float) -> Local:
         groups, start = self._groups[p], self._layout.parts[p][0]

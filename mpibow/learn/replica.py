@@ -77,6 +77,7 @@ class Replicas:
         self._shares = np.ones(capacity) if counted else None
         self.weighed = False  # whether gradients are averaged, so that learners multiply theirs by their shares
         self._whole = np.zeros(0, dtype)
+        self._trained: StepArrays | None = None  # as `trained` was made
         self._factors = factors
         self.train(size if trained is None else trained)
 
@@ -88,7 +89,7 @@ class Replicas:
 
     def train(self, size: int) -> None:
         """Elements [0, size) are trained from here on; a part ends there."""
-        self.size = size
+        self.size, self._trained = size, None
         self.factors = self._factors[self._factors[:, 0] < size]
 
     @property
@@ -105,10 +106,11 @@ class Replicas:
     def trained(self) -> StepArrays:
         """The arrays of a local step: where replicas are `one`, a row of weights and of states, and every learner's
         gradients."""
-        rows = 1 if self.one else self.count
-        return StepArrays(
-            self.weights[:rows], tuple(state[:rows] for state in self._kept()), self.gradients, self.factors
-        )
+        if self._trained is None or len(self._trained.gradients) != self.count:
+            rows = 1 if self.one else self.count
+            states = tuple(state[:rows] for state in self._kept())
+            self._trained = StepArrays(self.weights[:rows], states, self.gradients, self.factors)
+        return self._trained
 
     def _kept(self) -> Iterator[Array]:
         """The states of all parts that are trained, in order."""

@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
 from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 from mpibow.errors import DeviceError
 from mpibow.graph import Array
+from mpibow.graph.kernel import Handoff, Rows
 from mpibow.trace import SILENT, Trace
 
 
@@ -57,52 +58,66 @@ class Seat:
 Task = Callable[[], object]
 
 
+@dataclass(frozen=True)
+class Posted:
+    """A task that may run without Python: `begin` gives its commands, None where it can't; `end` has its result."""
+
+    task: Task
+    begin: Callable[[], Rows | None]
+    end: Task
+
+    def __call__(self) -> object:
+        return self.task()
+
+
 class Scheduler:
     """A pool of threads, one a learner. The caller's is the first learner's: waking another costs small nets dearly.
 
     Thread i always runs learner i, whichever slot that learner takes (`assignment`).
     """
 
-    def __init__(self, trace: Trace = SILENT, *, apart: bool = True) -> None:
-        """Not `apart`: all tasks on the caller's thread, in turn, as they only enqueue."""
-        self._trace, self._name, self._apart = trace, "", apart
-        self._inboxes = list[SimpleQueue[Task | None]]()
-        self._outbox: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
-        self._threads = list[threading.Thread]()
+    def __init__(
+        self, trace: Trace = SILENT, *, apart: bool = True, handoff: Callable[[], Handoff] = Handoff, cores: int = 0
+    ) -> None:
+        """Not `apart`: all tasks on the caller's thread, in turn, as they only enqueue. `cores` are the rank's own."""
+        self._trace, self._name, self._apart, self._handoff, self._cores = trace, "", apart, handoff, cores
+        self._handoffs, self._threads = list[Handoff](), list[threading.Thread]()
+        self._tasks, self._results = list[Task | None](), list[Any]()
+        self._errors = dict[int, BaseException]()
 
     def run(self, tasks: Sequence[Task], name: str = "batch") -> list[Any]:
         """Runs task i on thread i, all at once; their results in order. Raises the first one's error, if any.
 
         `name` is their name in a trace.
         """
-        self._name = name
-        if not self._apart:
-            found = []
-            for i, task in enumerate(tasks):
-                with self._trace.span(f"learner {i}", name):
-                    found.append(task())
-            return found
-        first, others = tasks[:1], tasks[1:]
-        while len(self._threads) < len(others):
+        self._name, self._tasks, self._results, self._errors = name, [*tasks], [None] * len(tasks), {}
+        others, often = max(len(tasks) - 1, 0) * self._apart, len(tasks) <= self._cores
+        while len(self._threads) < others:
             self._add()
-        for inbox, task in zip(self._inboxes, others, strict=False):
-            inbox.put(task)
-        results: list[Any] = [None] * len(tasks)
-        errors = dict[int, BaseException]()
-        for task in first:
-            try:
-                with self._trace.span("learner 0", name):
-                    results[0] = task()
-            except BaseException as caught:
-                errors[0] = caught
-        for _ in others:
-            i, result, error = self._outbox.get()
-            results[i] = result
-            if error is not None:
-                errors[i] = error
-        if errors:
-            raise errors[min(errors)]
-        return results
+        posted, handoffs = list[tuple[int, Posted]](), self._handoffs[:others]
+        for i, handoff in enumerate(handoffs, 1):
+            task = tasks[i]
+            rows = task.begin() if isinstance(task, Posted) and not self._trace.on else None
+            if handoff.give(rows, often) and isinstance(task, Posted):
+                posted.append((i, task))
+        for i in range(len(tasks) - others):
+            self._perform(i)
+        for handoff in handoffs:
+            handoff.wait()
+        if self._errors:
+            raise self._errors[min(self._errors)]
+        for i, task in posted:
+            self._results[i] = task.end()
+        return self._results
+
+    def _perform(self, i: int) -> None:
+        task = self._tasks[i]
+        assert task is not None
+        try:
+            with self._trace.span(f"learner {i}", self._name):  # the name of all tasks under way
+                self._results[i] = task()
+        except BaseException as error:
+            self._errors[i] = error
 
     def workers(self, tasks: int) -> int:
         """The number of threads that share the work of so many tasks: one if tasks only enqueue."""
@@ -110,30 +125,32 @@ class Scheduler:
 
     def close(self) -> None:
         """Ends the threads; each finishes what it has begun."""
-        for inbox in self._inboxes:
-            inbox.put(None)
+        self._tasks = [None] * (1 + len(self._threads))
+        for handoff in self._handoffs:
+            handoff.give(None, False)
         for thread in self._threads:
             thread.join()
-        self._inboxes.clear()
+        self._handoffs.clear()
         self._threads.clear()
 
     def _add(self) -> None:
-        inbox: SimpleQueue[Task | None] = SimpleQueue()
-        i = len(self._threads) + 1
-        thread = threading.Thread(target=self._serve, args=(i, inbox), name=f"learner {i}", daemon=True)
+        handoff, i = self._handoff(), len(self._threads) + 1
+        thread = threading.Thread(target=self._serve, args=(i, handoff), name=f"learner {i}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # the system's limits on threads or memory
             raise DeviceError(f"learner {i}: {error}; use fewer learners, or raise ulimit -v and -u") from error
-        self._inboxes.append(inbox)
+        self._handoffs.append(handoff)
         self._threads.append(thread)
 
-    def _serve(self, i: int, inbox: SimpleQueue[Task | None]) -> None:
-        row = f"learner {i}"
-        while (task := inbox.get()) is not None:
+    def _serve(self, i: int, handoff: Handoff) -> None:
+        done = False
+        while True:
             try:
-                with self._trace.span(row, self._name):  # the name of all tasks under way
-                    result = task()
-                self._outbox.put((i, result, None))
-            except BaseException as error:
-                self._outbox.put((i, None, error))
+                handoff.take(done)
+                if self._tasks[i] is None:
+                    return
+                self._perform(i)
+            except BaseException as error:  # commands have failed
+                self._errors[i] = error
+            done = True

@@ -147,7 +147,8 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     )
     binder = device.bind(job, replicas, loading, carrier.size, trace)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
-    scheduler = Scheduler(trace, apart=not device.enqueues)
+    cores = core_share(comm.local_size)
+    scheduler = Scheduler(trace, apart=not device.enqueues, handoff=job.kernels.handoff, cores=cores)
     stack.callback(scheduler.close)
     # Their averaging
     if job.stages and settings.behind is not None:

@@ -32,7 +32,7 @@ class Resets:
         On a GPU they are from the iteration before; a learner not finite made no step. No exchange may be under way.
         """
         session, book = self._session, self._session.synchroniser.book
-        late = [Result(loss, hits, finite, 0.0) for loss, hits, finite in book.late()]
+        late = [Result(loss, hits, finite) for loss, hits, finite in book.late()]
         results, now = late or [each for each in found if each is not None], session.iteration - bool(late)
         finite = [result for result in results if result.finite]
         self.left_out = len(results) - len(finite)

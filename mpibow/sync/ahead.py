@@ -65,7 +65,7 @@ class Staged:
                 self._claimed = b + 1
             with buckets.trace.span("communication", "update"):
                 for part in buckets.chunks[b]:
-                    engine.update(self._local, part)
+                    engine.update(self._local)(part)
             self.send(b + 1)
 
     def stop(self) -> list[range]:

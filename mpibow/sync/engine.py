@@ -2,7 +2,7 @@
 
 An iteration, with u the local steps of all learners:
 
-    update(local, chunks)   by all learner threads, each its chunks: `send` of every learner, and the sums of summands
+    update(local)(chunks)   by all learner threads, each its chunks: `send` of every learner, and the sums of summands
     outgoing()              the message to be summed over the ranks, or None where this iteration sends nothing
     passes(local, sums)     of the rule's `apply`: they make the centre, and move the replicas
     advance()               the iteration is counted: the passes are made; where the rule `overlaps` they are still due
@@ -240,27 +240,29 @@ class Engine:
 
     # The iteration
 
-    def update(self, local: Local, chunks: range) -> None:
-        """Moves this rank's replicas by their local steps in `chunks`, and adds up what is to be sent.
+    def update(self, local: Local) -> OnChunks:
+        """What moves this rank's replicas by their local steps in chunks, and adds up what is to be sent.
 
         Every learner thread calls it at the same time, with chunks of its own, in one or several goes: it writes
         nothing outside them but what all threads write alike. Each chunk comes once. Where the rule overlaps, the
         last `passes` were made on these chunks just before; on others perhaps not yet.
         """
         if self.alike:
-            self._summed.update(self.point, local, chunks)
-        elif self._one_pass:
+            return self._summed.update(self.point, local)
+        local = local.fixed()
+        if self._one_pass:
             alpha = self.point.correction if self.point.corrects(self._turn) else 0.0
             self._stale = True
             extra = self._reductions.meter.common
-            self._flat.sma_alone(self._rows.trained, self._sums, local=local, alpha=alpha, extra=extra, chunks=chunks)
+            step = partial(self._flat.sma_alone, self._rows.trained, self._sums, local=local, alpha=alpha, extra=extra)
         else:
             half = self._half(self._settings.formulas.send, local.rate, False)
             arrays, out = self._named(half.formula.arrays[2:]), self._out
-            self._flat.update(
-                self._rows.trained, out.sums, out.squares, arrays,
-                local=local, send=half, begin=self._fresh, chunks=chunks,
+            step = partial(
+                self._flat.update, self._rows.trained, out.sums, out.squares, arrays,
+                local=local, send=half, begin=self._fresh,
             )  # fmt: skip
+        return lambda chunks: step(chunks=chunks)
 
     def outgoing(self) -> Message | None:
         """Called once, after the last `update`. All ranks decide alike: by the settings, k, and a count of iterations.

@@ -38,7 +38,7 @@ def rehearse(
         engine.settle()
 
     engine.begin(k)
-    engine.update(local, chunks)
+    engine.update(local)(chunks)
     exchange()
     for _ in range(engine.end_period()):
         exchange()

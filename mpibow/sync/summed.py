@@ -24,15 +24,15 @@ class SummedGradients:
         self._flat, self._rows, self._out = flat, rows, out
         self._stepped = False
 
-    def update(self, point: Averaging, local: Local, chunks: range) -> None:
+    def update(self, point: Averaging, local: Local) -> Callable[[range], None]:
         """The sum of this rank's gradients; where it is the only rank, the step of it, too."""
-        step = self._rows.trained
+        step, total = self._rows.trained, self._out.sums
         self._stepped = len(step.gradients) == point.k and local.directs is None
         if self._stepped:
-            scale, total = self._scale(point, self._shares()), self._out.sums
-            self._flat.sgd_update(step, total, local=_with_gain(point, local), scale=scale, chunks=chunks)
-        else:
-            self._flat.gradient_sum(step.gradients, self._out.sums, chunks=chunks, factors=step.factors)
+            scale, local = self._scale(point, self._shares()), _with_gain(point, local).fixed()
+            return lambda chunks: self._flat.sgd_update(step, total, local=local, scale=scale, chunks=chunks)
+        gradients, factors = step.gradients, step.factors
+        return lambda chunks: self._flat.gradient_sum(gradients, total, chunks=chunks, factors=factors)
 
     def outgoing(self) -> Message:
         if self._stepped:

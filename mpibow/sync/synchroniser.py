@@ -114,16 +114,17 @@ class Synchroniser:
         due, self._due = self._due, ()
         self.book.gather()
         if local.directs is not None and not self._engine.alike:  # replicas that are alike take one step, of the sum
-            step = self._rows.trained
-            self._on_learners(workers, local.directs(step.states, step.gradients))
+            arrays = self._rows.trained
+            self._on_learners(workers, local.directs(arrays.states, arrays.gradients))
+
+        step = self._engine.update(local)
 
         def work(chunks: range) -> None:
-            for part in pieces(chunks, self._flat.chunk) if due else [chunks]:
-                for each in due:
+            for part in pieces(chunks, self._flat.chunk):
+                for each in (*due, step):
                     each(part)
-                self._engine.update(local, part)
 
-        self._on_learners(workers, work, None if self.ahead is None else self.ahead.stop())
+        self._on_learners(workers, work if due else step, None if self.ahead is None else self.ahead.stop())
 
     @QUIET
     def exchange(self, tally: Tally, local: Local, workers: int) -> None:
@@ -258,12 +259,13 @@ class Synchroniser:
     def _on_learners(self, workers: int, work: Callable[[range], None], parts: Sequence[range] | None = None) -> None:
         """`work` on all chunks, or on these `parts` of them."""
 
+        @QUIET
         def share(i: int) -> None:
             for part in [self._chunks] if parts is None else parts:
                 work(share_of(part, i, workers))
 
         with self._trace.span("synchronisation", "update"):
-            self._run([partial(QUIET(share), i) for i in range(workers)])
+            self._run([partial(share, i) for i in range(workers)])
 
     @QUIET
     def distances(self) -> list[float]:

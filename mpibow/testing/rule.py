@@ -78,7 +78,7 @@ class _Ranks:
                 g[:] = w - 1 + np.random.default_rng([t, learner]).standard_normal(48)
                 learner += 1
             for thread in reversed(range(self.threads)):
-                rule.update(local, share_of(chunks, thread, self.threads))
+                rule.update(local)(share_of(chunks, thread, self.threads))
         self._exchange(locals_)
 
     def _exchange(self, locals_: Sequence[Local]) -> None:

@@ -49,7 +49,6 @@ def test_result_and_gradient():
     assert result.loss > 1
     assert result.hits == plan.outputs["accuracy"].sum()
     assert result.finite
-    assert result.seconds > 0
 
 
 def test_hits():

@@ -19,7 +19,7 @@ from mpibow.sync.synchroniser import Synchroniser, Tally
 from tests.refusals import refuses
 from tests.stepping import ball_step
 
-GOOD, BAD = Result(1.0, 2.0, True, 0.0), Result(np.nan, 0.0, False, 0.0)
+GOOD, BAD = Result(1.0, 2.0, True), Result(np.nan, 0.0, False)
 SIZE = 4
 WHAT = "iteration 7: learner 5 (rank 1): loss or gradient is not finite (loss nan)"
 

@@ -42,7 +42,7 @@ def test_every_learner_is_plain_sgd():
         rows.gradients[...] = g = generator.standard_normal((3, SIZE))
         v, u = sgd(w, v, g, LOCAL)
         w = w + u
-        rule.update(LOCAL, chunks_of(SIZE, flat.chunk))
+        rule.update(LOCAL)(chunks_of(SIZE, flat.chunk))
         rule.advance()
     np.testing.assert_allclose(rows.weights, w, rtol=1e-12)
     np.testing.assert_allclose(rows.states["momenta"], v, rtol=1e-12)

@@ -109,7 +109,7 @@ class Cluster:
             rows.gradients[...] = gradients[begin : begin + count]
             begin += count
             for worker in reversed(range(workers)):
-                rule.update(local, share_of(chunks, worker, workers))
+                rule.update(local)(share_of(chunks, worker, workers))
         return self.exchange(local, workers)
 
     def end_period(self, local: Local) -> bool:
@@ -538,7 +538,7 @@ def test_within_a_period_ranks_talk_but_send_no_sums():
     for t in range(240):
         for rule, rows in zip(cluster.rules, cluster.rows, strict=True):
             rows.gradients[...] = 1.0
-            rule.update(LOCALS["plain"], chunks_of(SIZE, flat.chunk))
+            rule.update(LOCALS["plain"])(chunks_of(SIZE, flat.chunk))
         messages = [rule.outgoing() for rule in cluster.rules]
         if messages[0] is not None:
             sent.append((t, messages[0].whole.size))

@@ -1,0 +1,109 @@
+"""A learner's batch as commands, on the caller's thread and on one that waits for it, gives what Python gives."""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from mpibow.data import Slot
+from mpibow.graph import Array, choose_layout, compile_plan, initial_weights
+from mpibow.kernels import onednn_set
+from mpibow.learn.learners import Learner, Result, fixed
+from mpibow.learn.scheduler import Scheduler
+from mpibow.models import MODELS
+from mpibow.models.classifier import classifier
+from mpibow.trace import Recorder
+from tests.data.slots import image_slot
+from tests.models.beside_numpy import needs_onednn
+
+pytestmark = needs_onednn
+
+SHAPE, IMAGE = (1, 28, 28), np.dtype(np.float32)
+LENET = classifier(partial(MODELS["lenet"], classes=10), SHAPE, "float")
+
+
+def learners(batch: int, count: int, commands: bool = True) -> list[Learner]:
+    """Of LeNet, alike; at batch 1 gradients of its dense layers are factors."""
+    kernels = onednn_set() if commands else replace(onednn_set(), batch=None)
+    graph = LENET(batch)
+    layout = choose_layout(graph, kernels, factors=True)
+    plan = compile_plan(graph, layout, kernels, "float32", training=True)
+    weights = initial_weights(layout, 1, "float32")
+    gradients = [np.zeros_like(weights) for _ in range(count)]
+    return [Learner(plan.bind(weights.copy(), gradient), gradient) for gradient in gradients]
+
+
+def slot_of(batch: int, seed: int) -> Slot:
+    slot, generator = image_slot(batch, SHAPE, IMAGE), np.random.default_rng(seed)
+    slot.arrays["image"][...] = generator.standard_normal((batch, *SHAPE))
+    slot.arrays["label"][...] = generator.integers(0, 10, batch)
+    return slot
+
+
+@pytest.fixture
+def scheduler() -> Iterator[Scheduler]:
+    made = Scheduler(handoff=onednn_set().handoff, cores=2)
+    yield made
+    made.close()
+
+
+def computed(those: Sequence[Learner], scheduler: Scheduler, seed: int = 0) -> tuple[list[Result], list[Array]]:
+    slots = [slot_of(3, seed + i) for i in range(len(those))]
+    return scheduler.run(fixed(those, slots)), [learner.gradient.copy() for learner in those]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])  # the last one more than there are cores
+def test_results_and_gradients_are_those_of_python(scheduler: Scheduler, count):
+    ours, theirs = learners(3, count), learners(3, count, commands=False)
+    for seed in range(3):
+        found, gradients = computed(ours, scheduler, seed)
+        expected, others = computed(theirs, Scheduler(), seed)
+        assert found == expected
+        np.testing.assert_array_equal(gradients, others)
+
+
+def test_a_slot_is_released_once_when_its_batch_is_over(scheduler: Scheduler):
+    released, slots = [], [slot_of(3, i) for i in range(2)]
+    for i, slot in enumerate(slots):
+        slot.release = partial(released.append, i)
+    scheduler.run(fixed(learners(3, 2), slots))
+    assert sorted(released) == [0, 1]
+
+
+def test_inputs_of_another_type_are_copied_by_python(scheduler: Scheduler):
+    slots = [slot_of(3, i) for i in range(2)]
+    for slot in slots:
+        slot.arrays["label"] = slot.arrays["label"].astype(np.int64)
+    assert scheduler.run(fixed(learners(3, 2), slots)) == computed(learners(3, 2), scheduler)[0]
+
+
+def test_what_is_not_finite_is_seen(scheduler: Scheduler):
+    those = learners(3, 2)
+    slots = [slot_of(3, i) for i in range(2)]
+    slots[1].arrays["image"][...] = np.nan
+    found = scheduler.run(fixed(those, slots))
+    assert [result.finite for result in found] == [True, False]
+
+
+def test_a_trace_has_every_batch():
+    trace = Recorder()
+    trace.on = True
+    scheduler = Scheduler(trace, handoff=onednn_set().handoff, cores=2)
+    computed(learners(3, 2), scheduler)
+    scheduler.close()
+    assert {row for spans in trace._lists for row, *_ in spans} == {"learner 0", "learner 1"}
+
+
+def test_commands_that_fail(scheduler: Scheduler):
+    those = learners(3, 2)
+    table = those[1]._batch.run.table
+    whole = table.copy()
+    table[0] = ctypes.cast(ctypes.CDLL(None)["abs"], ctypes.c_void_p).value, 7, 0, 0, 0
+    with pytest.raises(RuntimeError, match=f"command 0 of {len(table)} failed"):
+        computed(those, scheduler)
+    table[...] = whole
+    expected, _ = computed(learners(3, 2), scheduler)
+    assert computed(those, scheduler)[0] == expected
