@@ -145,6 +145,7 @@ class Job:
         from mpibow.kernels.compiled.code_cache import compiling
 
         learners, matrices = counts[comm.rank], bool(self.matrices.spans)
+        works.append(kernels.handoff)
         for update in config.update.optimisers:
             step = update.step
             works.append(partial(rehearse, kernels.flat, config.averaging, step, learners, sum(counts), matrices))

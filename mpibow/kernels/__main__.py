@@ -34,6 +34,7 @@ def jobs() -> Iterator[Callable[[], object]]:
     # Another optimiser is compiled when a run first takes it.
     for update, rule, learners in product((Sgd(momentum=0.9), Sgd(), AdamW()), rules, (1, 2)):
         yield partial(rehearse, flat, rule, update.step, learners, k=2, matrices=True)
+    yield kernels.onednn_set().handoff
     from .compiled.native import Native
 
     for name in modules():

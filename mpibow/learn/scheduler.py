@@ -94,20 +94,24 @@ class Scheduler:
         others, often = max(len(tasks) - 1, 0) * self._apart, len(tasks) <= self._cores
         while len(self._threads) < others:
             self._add()
-        posted, handoffs = list[tuple[int, Posted]](), self._handoffs[:others]
-        for i, handoff in enumerate(handoffs, 1):
-            task = tasks[i]
-            rows = task.begin() if isinstance(task, Posted) and not self._trace.on else None
-            if handoff.give(rows, often) and isinstance(task, Posted):
-                posted.append((i, task))
-        for i in range(len(tasks) - others):
-            self._perform(i)
-        for handoff in handoffs:
-            handoff.wait()
+        handed, handoffs = tasks[len(tasks) - others :], self._handoffs[:others]
+        native = [task.begin() if isinstance(task, Posted) and not self._trace.on else None for task in handed]
+        posted = [handoff.give(rows, often) for handoff, rows in zip(handoffs, native, strict=True)]
+        try:
+            for i in range(len(tasks) - others):
+                self._perform(i)
+                if self._errors:
+                    break
+            for handoff in handoffs:
+                handoff.wait()
+        except BaseException:  # KeyboardInterrupt: what was given is not done
+            self.close()
+            raise
         if self._errors:
             raise self._errors[min(self._errors)]
-        for i, task in posted:
-            self._results[i] = task.end()
+        for i, task in enumerate(handed):
+            if posted[i] and isinstance(task, Posted):
+                self._results[1 + i] = task.end()
         return self._results
 
     def _perform(self, i: int) -> None:
@@ -125,11 +129,12 @@ class Scheduler:
 
     def close(self) -> None:
         """Ends the threads; each finishes what it has begun."""
-        self._tasks = [None] * (1 + len(self._threads))
+        tasks, self._tasks = self._tasks, [None] * (1 + len(self._threads))
         for handoff in self._handoffs:
             handoff.give(None, False)
         for thread in self._threads:
             thread.join()
+        del tasks  # until here they may have run
         self._handoffs.clear()
         self._threads.clear()
 

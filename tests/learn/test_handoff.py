@@ -1,6 +1,8 @@
 """A learner's batch as commands, on the caller's thread and on one that waits for it, gives what Python gives."""
 
 import ctypes
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +12,7 @@ import pytest
 
 from mpibow.data import Slot
 from mpibow.graph import Array, choose_layout, compile_plan, initial_weights
+from mpibow.graph.kernel import Handoff
 from mpibow.kernels import onednn_set
 from mpibow.learn.learners import Learner, Result, fixed
 from mpibow.learn.scheduler import Scheduler
@@ -107,3 +110,15 @@ def test_commands_that_fail(scheduler: Scheduler):
     table[...] = whole
     expected, _ = computed(learners(3, 2), scheduler)
     assert computed(those, scheduler)[0] == expected
+
+
+@pytest.mark.parametrize("handoff", [Handoff, pytest.param(None, id="compiled")])
+def test_a_signal_ends_the_wait_for_a_thread(handoff):
+    scheduler, over = Scheduler(handoff=handoff or onednn_set().handoff, cores=2), threading.Event()
+    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+    threading.Timer(1.0, over.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.run([int, partial(over.wait, 720)])
+    assert over.is_set()  # its thread was waited for, and there is a new one
+    assert scheduler.run([int, str]) == [0, ""]
+    scheduler.close()

@@ -1,44 +1,72 @@
 """Work handed to a waiting thread: a learner's whole batch is commands, which it executes without Python.
 
 Waking a thread that sleeps takes 50 to 100 us, as much as a layer of a small net, so it looks for work a while before
-it sleeps, and yields its core to every other thread meanwhile.
+it sleeps; for a while it does not, once something else has taken its core.
 """
 
 import ctypes
 from collections.abc import Sequence
+from platform import machine
 
 import numpy as np
+from llvmlite import ir
+from llvmlite.ir import IRBuilder, Value
+from numba import types
 
 from mpibow.graph import Array, ArraysByName, kernel
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.kernel import Rows
 
 from .code_cache import jit
-from .command import Command, _execute, call, together
+from .command import Command, _execute, call, instruction, together
 from .native import Doubles, Floats, Octets, Words, floats, native, octets, words
 from .numeric import inlined
 
 _f = np.float32
 LIBRARY = ctypes.PyDLL(None)  # C's, called without giving up Python's lock
-FUNCTIONS = [
-    ctypes.cast(LIBRARY[f], ctypes.c_void_p).value for f in ("sched_yield", "sem_trywait", "sem_wait", "sem_post")
-]
-TABLE, COUNT, LOOKS, GIVEN, DONE, YIELD, TRY, WAIT, POST = range(9)  # words of a box: addresses but for two
-OFTEN = 2000  # looks before it sleeps: some 300 us
-CALM = 300  # yields in which the other thread leaves Python's lock, as waiting for that is sleep
+NAMES = "clock_gettime", "sem_trywait", "sem_wait", "sem_post"
+FUNCTIONS = [ctypes.cast(LIBRARY[name], ctypes.c_void_p).value for name in NAMES]
+TABLE, COUNT, LOOKS, GIVEN, DONE, CLOCK, TRY, WAIT, POST = range(9)  # words of a box: all but two are addresses
+SECONDS, AWAY = 4, 6  # words behind a semaphore: the time, and waits that do not look
+LOOK = 300_000  # nanoseconds before it sleeps
+CALM = 50_000  # in which the other thread leaves Python's lock, as waiting for that is sleep
+SLOW, RESTS = 200_000, 1000  # a look so late: something else wants the core, which is left alone in so many waits
 BLOCK = 4096
 
 
+@instruction(types.int32)
+def _pause(context: object, builder: IRBuilder) -> Value:
+    """Leaves the core's units to its other thread for a moment."""
+    if machine() == "x86_64":
+        kind = ir.FunctionType(ir.VoidType(), [])
+        builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
+    return ir.IntType(32)(0)
+
+
 @jit
-def _wait(box: Array, semaphore: int) -> bool:
-    """Returns when the semaphore was posted; whether it did not sleep."""
-    for _ in range(box[LOOKS]):
-        if call(box[TRY], semaphore, 0, 0, 0) == 0:
-            return True
-        call(box[YIELD], 0, 0, 0, 0)
-    while call(box[WAIT], semaphore, 0, 0, 0) != 0:  # a signal came
-        pass
-    return False
+def _now(box: Array, semaphore: int) -> int:
+    """Nanoseconds, by the semaphore's own words."""
+    place = semaphore + 8 * SECONDS
+    call(box[CLOCK], 1, place, 0, 0)  # the monotonic one
+    time = words(place, 2)
+    return time[0] * 1_000_000_000 + time[1]
+
+
+@jit
+def _wait(box: Array, semaphore: int) -> int:
+    """0 when the semaphore was posted, 1 after sleep; -1 when a signal came."""
+    own = words(semaphore, 8)
+    if own[AWAY]:
+        own[AWAY] -= 1
+    elif box[LOOKS]:
+        end = now = _now(box, semaphore) + LOOK
+        while now <= end:
+            if call(box[TRY], semaphore, 0, 0, 0) == 0:
+                return 0
+            _pause()
+            now = _now(box, semaphore)
+        own[AWAY] = RESTS * (now > end + SLOW)
+    return 1 if call(box[WAIT], semaphore, 0, 0, 0) == 0 else -1
 
 
 @jit
@@ -47,12 +75,14 @@ def _take(box: Array, done: bool) -> int:
     while True:
         if done:
             call(box[POST], box[DONE], 0, 0, 0)
-        done, awake = True, _wait(box, box[GIVEN])
+        done, slept = True, -1
+        while slept < 0:
+            slept = _wait(box, box[GIVEN])
         failed = _execute(words(box[TABLE], 5 * box[COUNT]).reshape((-1, 5)))
-        if box[COUNT] == 0:
-            for _ in range(CALM * awake):
-                call(box[YIELD], 0, 0, 0, 0)
         if box[COUNT] == 0 or failed >= 0:
+            end = _now(box, box[GIVEN]) + CALM * (1 - slept)
+            while _now(box, box[GIVEN]) < end:
+                _pause()
             return failed
 
 
@@ -60,16 +90,20 @@ class Handoff(kernel.Handoff):
     """Without Python's lock: semaphores of the C library."""
 
     def __init__(self) -> None:
-        self._semaphores = np.zeros((2, 8), np.int64)  # a cache line each
+        self._semaphores = np.zeros((2, 8), np.int64)
         addresses = [row.ctypes.data for row in self._semaphores]
         self._box = np.array([0, 0, 0, *addresses, *FUNCTIONS])
         self._semaphore, _ = pointers = [*map(ctypes.c_void_p, addresses)]
         for pointer in pointers:
             LIBRARY.sem_init(pointer, 0, 0)
+        self.give(None, False)  # compiles all that learners call, here and now
+        self.take(True)
+        self.wait()
+        assert all(each.versions[()].address for each in (_copied, _summed))
 
     def give(self, rows: Rows | None, often: bool) -> bool:
         self._box[TABLE], self._box[COUNT] = rows or (0, 0)
-        self._box[LOOKS] = OFTEN * often
+        self._box[LOOKS] = often
         LIBRARY.sem_post(self._semaphore)
         return rows is not None
 
@@ -79,7 +113,8 @@ class Handoff(kernel.Handoff):
             raise RuntimeError(f"command {failed} of {self._box[COUNT]} failed")
 
     def wait(self) -> None:
-        _wait(self._box, self._box[DONE])
+        while _wait(self._box, self._box[DONE]) < 0:
+            pass  # Python's handlers of signals run
 
 
 @native
@@ -90,15 +125,15 @@ def _copied(target: Octets, source: Words) -> None:
 
 
 @inlined
-def _square(x: Array) -> float:
-    """|x|^2: blocks in float32, which are added in float64."""
+def _square(x: Array) -> np.float32:
+    """|x|^2 as a float32, inf beyond; blocks are added in float64."""
     total = np.float64(0)
     for a in range(0, len(x), BLOCK):
         block = _f(0)
         for i in range(a, min(a + BLOCK, len(x))):
             block = _f(block + x[i] * x[i])
         total = total + block
-    return total
+    return _f(total)
 
 
 @native
@@ -112,7 +147,7 @@ def _summed(loss: Floats, hits: Floats, parts: Words, sizes: Words, whole: int, 
     for p in range(whole):
         numbers[2] += _square(floats(parts[p], sizes[p]))
     for p in range(whole, len(parts), 2):
-        numbers[2] += _square(floats(parts[p], sizes[p])) * _square(floats(parts[p + 1], sizes[p + 1]))
+        numbers[2] += np.float64(_square(floats(parts[p], sizes[p]))) * _square(floats(parts[p + 1], sizes[p + 1]))
 
 
 class Batch:
