@@ -33,11 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int | None:
 
 
 def _usage(stream: TextIO, code: int) -> int:
-    lines = [f"  {name:<12} {about}" for name, about in COMMANDS.items()]
     print(
         "usage: mpibow COMMAND [ARGUMENTS]\n\n"
         "Trains deep networks with small batches, several learners on every device.\n\ncommands:",
-        *lines,
+        *[f"  {name:<12} {about}" for name, about in COMMANDS.items()],
         "\n`mpibow COMMAND --help` lists the options of a command. `mpibow --version` prints the version.\n"
         "Several ranks: mpirun -np 4 mpibow train CONFIG.yaml",
         sep="\n",

@@ -40,17 +40,13 @@ def whole() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command")
     for name, about in COMMANDS.items():
         if name == "convert":
-            _converters(commands.add_parser(name, help=about))
+            below = commands.add_parser(name, help=about).add_subparsers(dest="name")
+            for converter, summary in converters().items():
+                parent = import_module(f"mpibow.datasets.{converter}").parser()
+                below.add_parser(converter, help=summary.replace("%", "%%"), parents=[parent], add_help=False)
         else:
             commands.add_parser(name, help=about, parents=[module_of(name).parser()], add_help=False)
     return top
-
-
-def _converters(above: argparse.ArgumentParser) -> None:
-    names = above.add_subparsers(dest="name")
-    for name, summary in converters().items():
-        parent = import_module(f"mpibow.datasets.{name}").parser()
-        names.add_parser(name, help=summary.replace("%", "%%"), parents=[parent], add_help=False)
 
 
 main = main_of(parser, lambda options: print(script(options.shell)))

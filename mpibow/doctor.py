@@ -39,7 +39,9 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
     launcher = find_launcher(os.environ)
     library, threads, shared = "", "multiple", False
     if isinstance(comm, Mpi):
-        library, threads, shared = comm.mpi_library, comm.thread_level, comm.shared_memory
+        library = comm.mpi_library
+        threads = comm.thread_level
+        shared = comm.shared_memory
     else:
         try:
             library = short(load().Get_library_version())
@@ -185,7 +187,9 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple["Confi
     overrides = list(options.overrides)
     if options.learners is not None:
         overrides.append(f"learners={options.learners}")
-    config, learners, problem = None, options.learners, ""
+    config = None
+    learners = options.learners
+    problem = ""
     for rank in range(min(comm.size, 2)):  # rank 0 first: it converts data that the others read
         comm.barrier()
         if rank != min(comm.rank, 1):
@@ -207,7 +211,9 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple["Confi
 
 def kernels_told(config: "Config | None", tried: str | None) -> dict[str, str]:
     """The kernels that the settings choose on the host, and their problem, if any; `tried` is a library to check."""
-    device, precision, library = "auto", "float32", tried
+    device = "auto"
+    precision = "float32"
+    library = tried
     if config is not None and tried is None:
         device = "auto" if config.device == "cuda" else config.device
         precision, library = "float64" if config.precision == "float64" else "float32", config.onednn.library

@@ -79,9 +79,8 @@ def evaluate(
     batch_size = batch_size or config.evaluate.batch_size
     config = replace(config, evaluate=replace(config.evaluate, batch_size=batch_size))
     job, differed = alike(Job(str(stored.path), config, build, records, None), comm)
-    graph = job.build(batch_size)
     listed = [*config.metrics, *[MetricSettings(CONFUSION, label=CONFUSION_OPTION)] * confusion]
-    measures = measures_of(listed, (), graph, classes=not of_arrays(stored))
+    measures = measures_of(listed, (), job.build(batch_size), classes=not of_arrays(stored))
     job, told = _opened(job, device, comm, rooms)
     for text in filter(None, (differed, told) if comm.rank == 0 else ()):
         say(text)
@@ -192,7 +191,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     matrix = found.metrics.get(CONFUSION_OPTION)
     metrics = {name: value for name, value in found.metrics.items() if name != CONFUSION_OPTION}
     if comm.rank == 0 and arguments.json:
-        more: dict[str, object] = {} if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}
+        more = dict[str, object]() if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}
         more |= ({"metrics": metrics} if metrics else {}) | ({CONFUSION: matrix} if arguments.confusion else {})
         print(json.dumps({"accuracy": found.accuracy, **more, "loss": found.loss, "samples": found.count}))
     elif comm.rank == 0:

@@ -50,8 +50,9 @@ def export(stored: Stored, names: str = "mpibow", *, average: bool = False) -> E
     """
     weights, (scaling, mean) = stored.weights_of(average), scaling_of(stored)
     if names == "mpibow":
-        kept = buffers_of(stored.graph, stored.arrays).items()
-        buffers = {name: each.array for name, each in kept if each.persistent}
+        buffers = {
+            name: each.array for name, each in buffers_of(stored.graph, stored.arrays).items() if each.persistent
+        }
         return Exported({**weights, **buffers}, {"names": names, **scaling}, mean)
     net, arrays = torchvisions(stored.path, weights)
     return Exported(arrays, {"names": names, "net": net, **scaling}, mean)
@@ -77,8 +78,7 @@ def torchvisions(path: Path, weights: ArraysByName) -> tuple[str, dict[str, Arra
     found = names_of(weights)
     if found is None:
         raise ConfigError(f"--names: torchvision has no net of {path}'s weights; it has {', '.join(NETS)}")
-    classes = len(weights[[*found.theirs][-1]])
-    for name, shape in found.shapes(classes).items():
+    for name, shape in found.shapes(len(weights[[*found.theirs][-1]])).items():
         if weights[name].shape != shape:
             raise ConfigError(
                 f"--names: torchvision's {found.net} has {found.theirs[name]} of {shape}, {path} has {name} of "

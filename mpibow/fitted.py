@@ -1,7 +1,5 @@
 """A trained net: the return value of `fit`, and of `load` for a run, a checkpoint or a saved file, anywhere."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -169,7 +167,7 @@ class Fitted:
             module, strict = copied(self.source.module), False
         return into_torch(module, weights, scope=scope, strict=strict, buffers=self.buffers)
 
-    def to_onnx(self, file: StrPath, *, average: bool = False, scaling: Scaled = "inside") -> None:
+    def to_onnx(self, file: StrPath, *, average: bool = False, scaling: "Scaled" = "inside") -> None:
         """Writes the net as an ONNX model for any batch size, and FILE.json about its inputs.
 
         The model takes samples as they were stored for training, as `predict` does, and scales them itself; with

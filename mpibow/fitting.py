@@ -302,8 +302,7 @@ def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mappin
     names = {each.name for each in fields(JobArguments)}
     known = {key: value for key, value in given.items() if key not in OF_COURSE}
     arguments = JobArguments(net=net, train=train, **{key: known[key] for key in known.keys() & names})
-    config = arguments.config({key: value for key, value in known.items() if key not in names})
-    job = arguments.job(config, Hands())
+    job = arguments.job(arguments.config({key: value for key, value in known.items() if key not in names}), Hands())
     return job if given.get("weights") is None else replace(job, given=of_program(given["weights"]))
 
 

@@ -80,8 +80,9 @@ def draw(
             figure.suptitle(runs[0].label, x=0.01, ha="left", fontsize="large")
         else:
             lines = _lines(figure.axes[0], [{"color": _colour(i), "linewidth": 3} for i in range(len(runs))])
-            labels = [run.label for run in runs]
-            figure.legend(lines, labels, loc="outside upper left", ncols=2 * columns, fontsize="medium")
+            figure.legend(
+                lines, [run.label for run in runs], loc="outside upper left", ncols=2 * columns, fontsize="medium"
+            )
     return figure
 
 

@@ -131,8 +131,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     config = _config(arguments)
-    origin = arguments.config or "the built-in run"
-    warning = rate_warning(arguments.base, arguments.overrides, config.update, origin)
+    warning = rate_warning(arguments.base, arguments.overrides, config.update, arguments.config or "the built-in run")
     counts = first_timeline(config, comm.size).counts(0)
     trace = open_trace(arguments.timeline, arguments.timeline_iterations)
 

@@ -61,8 +61,7 @@ def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
 
 def core_limits(comm: Communicator, counts: Counts) -> list[str]:
     """The first rank whose binding keeps it from more than the learners settled on, and the number of such ranks."""
-    own = _of_rank(binding_limit, comm, counts)
-    bound = [(rank, text) for rank, text in enumerate(comm.share(own)) if text]
+    bound = [(rank, text) for rank, text in enumerate(comm.share(_of_rank(binding_limit, comm, counts))) if text]
     more = f" ({len(bound)} ranks are)" if len(bound) > 1 else ""
     return [f"tuner: rank {rank} has {text}{more}" for rank, text in bound[:1]]
 

@@ -71,7 +71,9 @@ def open_communicator(limits: Limits | None = None) -> tuple[Single | Mpi, str]:
         raise CommunicationError(start + str(error)) from error
     if cannot_start(launcher, version):
         raise CommunicationError(start + mismatch(launcher, short(version)))
-    signs = signs_of(launcher)
+    signs = None  # the file in which the ranks of this node show signs of life
+    with suppress(OSError):  # it cannot be made
+        signs = Signs(job_of(os.environ), launcher.rank)
     communicator = Mpi(pulse=watched(limits, launcher, signs))
     if signs is not None and communicator.local_rank == 0:
         signs.forget()
@@ -89,13 +91,6 @@ def watched(limits: Limits | None, launcher: Launcher | None = None, signs: Sign
     else:
         Watchdog(pulse, launcher.rank, launcher.size, signs, partial(say, rank=launcher.rank))
     return pulse
-
-
-def signs_of(launcher: Launcher) -> Signs | None:
-    """The file in which the ranks of this node show signs of life; None if it cannot be made."""
-    with suppress(OSError):
-        return Signs(job_of(os.environ), launcher.rank)
-    return None
 
 
 def single_note(environment: Mapping[str, str]) -> str:

@@ -222,7 +222,9 @@ class Mpi(InPlace):
         """The pieces of this rank's share of the sums of `rows`; the first `rough` elements may be rounded."""
         rough = max(rough, 0) * self.narrow
         for each, narrow in ((rows[:, :rough], True), (rows[:, rough:], False)):
-            size, share, shares = each.shape[1], self._share, self._shares
+            size = each.shape[1]
+            share = self._share
+            shares = self._shares
             part = each[:, size * share // shares : size * (share + 1) // shares]
             if share >= shares:  # ranks beyond those of the smallest node leave it to the others
                 continue

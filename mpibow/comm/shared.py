@@ -76,9 +76,13 @@ def open_shared(comm: Communicator, leader: int, size: int, dtype: str) -> Share
 
     None on all ranks of all nodes if one has no such memory, or not enough of it.
     """
-    page, ranks, place = mmap.PAGESIZE, comm.local_size, comm.local_rank
+    page = mmap.PAGESIZE
+    ranks = comm.local_size
+    place = comm.local_rank
     row = max(-(-size * np.dtype(dtype).itemsize // page) * page, page)
-    handle, name, mapping = -1, "", None
+    handle = -1
+    name = ""
+    mapping = None
     with suppress(OSError):
         if place == 0:
             handle, name = tempfile.mkstemp(prefix="mpibow-", dir=FOLDER)

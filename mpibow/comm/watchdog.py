@@ -34,10 +34,10 @@ class Quiet:
     """Ticks since each rank of a node made progress, and how long a step of each phase has taken this rank."""
 
     def __init__(self) -> None:
-        self.since: dict[int, int] = {}  # ticks without progress, by rank
-        self.silent: dict[int, int] = {}  # ticks without a sign of life, by rank
+        self.since = dict[int, int]()  # ticks without progress, by rank
+        self.silent = dict[int, int]()  # ticks without a sign of life, by rank
         self._last = dict[int, Sign]()
-        self._steps: dict[str, tuple[int, int]] = {}  # ticks and beats, by phase
+        self._steps = dict[str, tuple[int, int]]()  # ticks and beats, by phase
 
     def tick(self, signs: Mapping[int, Sign], own: int) -> int:
         """Counts a tick; returns the ticks since the last progress of any rank."""
@@ -76,7 +76,7 @@ class Watchdog:
         """`size` is the number of the job's ranks, 0 if unknown; without `signs` no other rank is watched."""
         self._pulse, self._rank, self._size, self._signs, self._say, self._end = pulse, rank, size, signs, say, end
         self._ticks, self._quiet, self._warned = 0, Quiet(), False
-        self._lost: dict[int, int] = {}  # ticks since a process was found to have ended, by rank
+        self._lost = dict[int, int]()  # ticks since a process was found to have ended, by rank
         self._stopped, self._showing = threading.Event(), threading.Lock()
         self._seen: Mapping[int, Sign] = {}
         pulse.show, pulse.stop = self._show, self.stop

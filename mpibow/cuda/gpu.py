@@ -10,7 +10,7 @@ from typing import Any, cast
 from mpibow.comm import Communicator
 from mpibow.config import Config
 from mpibow.data import Feed
-from mpibow.data.loading import Loading, ReadAheadMemory
+from mpibow.data.loading import Loading
 from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.data.readers import Reader
 from mpibow.errors import CommunicationError, ConfigError, DeviceError
@@ -64,8 +64,7 @@ class GpuMemory(Memory):
     def facts(self, comm: Communicator) -> Resources:
         return find_facts(comm.local_size, self.free(comm))
 
-    def held(self, loading: Loading) -> ReadAheadMemory:
-        return held_by(loading)
+    held = staticmethod(held_by)
 
     def check(self, *_: object) -> None:
         """The driver refuses what does not fit."""
@@ -109,10 +108,15 @@ class OnGpu(Device):
         self._times = DeviceTimes(self.gpu.machine, trace)
 
         def fused(k: int) -> Plan:
-            return fused_learners(job, replicas.size, k)  # the size grows where weights are trained from an epoch on
+            """The plan of k fused learners. Raises ShapeError where an operator can't be fused."""
+            kernels, graph = job.kernels, job.build(job.config.batch_size, True)
+            trained = replicas.size  # the first elements of the layout; more from an epoch on
+            names = [span.name for span in job.layout.spans if span.offset >= trained]
+            return fused_plan(graph, kernels, kernels.dtype(job.config.precision), k, names)
 
-        packing = packing_of(loading)
-        return GpuBinder(replicas, job.config.update, self.gpu, packing, fused, self._times, dated=ranks > 1)
+        return GpuBinder(
+            replicas, job.config.update, self.gpu, packing_of(loading), fused, self._times, dated=ranks > 1
+        )
 
     def bind_evaluation(self, plan: Plan, centre: Array, statistics: Array) -> Compute:
         return self.gpu.evaluation(plan, centre, statistics)
@@ -122,21 +126,10 @@ class OnGpu(Device):
 
     def feed(self, loading: Loading) -> tuple[Reader, Feed]:
         machine = self.gpu.machine
-        feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory)
-        return open_source(loading, feeder, self.gpu.bind)
+        return open_source(loading, Feeder(machine.driver, machine.found.gpu.index, machine.memory), self.gpu.bind)
 
     def close(self) -> None:
         self.gpu.machine.stream.synchronise()  # memory may go after it
-
-
-def fused_learners(job: Job, trained: int, k: int) -> Plan:
-    """The plan of k fused learners; the first `trained` elements of the layout are trained.
-
-    Raises ShapeError where an operator can't be fused.
-    """
-    kernels, graph = job.kernels, job.build(job.config.batch_size, True)
-    names = [span.name for span in job.layout.spans if span.offset >= trained]
-    return fused_plan(graph, kernels, kernels.dtype(job.config.precision), k, names)
 
 
 def kernel_set(gpu: Gpu) -> KernelSet:

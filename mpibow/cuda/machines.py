@@ -33,8 +33,7 @@ def machines(formula: Formula, folder: Path) -> Mapping[str, Machine]:
     library = libraries.load("nvrtc")
     step = "__global__ void step(float* x) { x[0] = stepped(x[0], x[1], x + 2, x + 2 + STATES); }\n"
     for architecture in ARCHITECTURES if library else ():
-        usage = nvrtc(str(library)).compile(text + step, {}, ["step"], architecture).usage["step"]
-        if usage.spilled:
+        if nvrtc(str(library)).compile(text + step, {}, ["step"], architecture).usage["step"].spilled:
             raise AssertionError(f"{formula.name} needs more registers than a thread has on {architecture}")
     compiler = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
@@ -49,8 +48,7 @@ def machines(formula: Formula, folder: Path) -> Mapping[str, Machine]:
 
     def run(w: Array, g: Array, states: list[Array], scalars: Sequence[float]) -> Array:
         kept, u, numbers = np.stack([*states, w]), np.empty_like(w), np.array([*scalars, 0], "float32")
-        addresses = (ctypes.c_void_p(array.ctypes.data) for array in (w, g, kept, numbers, u))
-        loop(*addresses, ctypes.c_longlong(len(w)))
+        loop(*(ctypes.c_void_p(array.ctypes.data) for array in (w, g, kept, numbers, u)), ctypes.c_longlong(len(w)))
         for state, row in zip(states, kept, strict=False):
             state[...] = row
         return u

@@ -1,7 +1,5 @@
 """Times on a GPU, by events and without waiting: of learners' passes, of exchanges, of standing still for them."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -33,7 +31,7 @@ class DeviceTimes:
             self._zero = event, time.perf_counter_ns()
         return on
 
-    def note(self, learners: Sequence[DeviceLearner]) -> None:
+    def note(self, learners: Sequence["DeviceLearner"]) -> None:
         """Enters the passes of the iteration before, which are over."""
         if self._zero is None or not isinstance(self._trace, Recorder):
             return
@@ -63,7 +61,7 @@ class Exchanges:
         self._stream = stream
         self._begin: Event | None = None
         self._last: tuple[Event, Event] | None = None
-        self._known: deque[_Ended] = deque()  # their gradients may still be under way
+        self._known = deque[_Ended]()  # their gradients may still be under way
         self._waited = self._busy = 0.0
 
     def begin(self) -> None:

@@ -56,7 +56,9 @@ def on_device(job: Job, comm: Communicator, rooms: Rooms = ROOMS) -> tuple[Job, 
     a machine has a GPU that is not used a line says why, and where the host is slow one names the faster way. Raises
     DeviceError where the settings need a device and none can be used, ConfigError where they need what it lacks.
     """
-    config, cores, unused = job.config, os.sched_getaffinity(0), list[str]()
+    config = job.config
+    cores = os.sched_getaffinity(0)
+    unused = list[str]()
     if job.device is not HOST:
         return job, ""
     for name, room in rooms.items():

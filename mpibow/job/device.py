@@ -1,7 +1,5 @@
 """The seam between a run and the device that its learners compute on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -41,15 +39,15 @@ class Device:
         """`kernels` None: those that the config chooses."""
         self.kernels, self.memory = kernels, memory or Memory()
 
-    def executions(self, job: Job) -> Mapping[str, str]:
+    def executions(self, job: "Job") -> Mapping[str, str]:
         """The ways in which learners can run, the preferred one first, each in words; {} where there is one only."""
         return {}
 
-    def transport(self, job: Job, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
+    def transport(self, job: "Job", comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
         """The communicator that averages, closed by `stack`; and a note for the user. Collective."""
         return comm, ""
 
-    def bind(self, job: Job, replicas: Replicas, loading: Loading, ranks: int, trace: Trace) -> Binder:
+    def bind(self, job: "Job", replicas: Replicas, loading: Loading, ranks: int, trace: Trace) -> Binder:
         """The maker of learners."""
         return Binder(replicas, job.config.update)
 

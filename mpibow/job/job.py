@@ -138,7 +138,9 @@ class Job:
         The ranks of a node share this: each one finds on disk what another has compiled. Standard error of rank 0 shows
         it meanwhile. Returns a line for the log, '' where nothing was compiled.
         """
-        kernels, config, works = self.kernels, self.config, list[Callable[[], object]]()
+        kernels = self.kernels
+        config = self.config
+        works = list[Callable[[], object]]()
         if kernels.compiling is None:
             comm.share(0)  # beside ranks whose kernels are compiled
             return ""
@@ -147,8 +149,9 @@ class Job:
         learners, matrices = counts[comm.rank], bool(self.matrices.spans)
         works.append(kernels.handoff)
         for update in config.update.optimisers:
-            step = update.step
-            works.append(partial(rehearse, kernels.flat, config.averaging, step, learners, sum(counts), matrices))
+            works.append(
+                partial(rehearse, kernels.flat, config.averaging, update.step, learners, sum(counts), matrices)
+            )
         training = self.training_plan()
         for plan in (training, *training.shorter.values(), *[self.evaluation_plan()] * bool(self.evaluated)):
             weights = zeros(plan.layout.size, plan.weight_dtype)

@@ -122,7 +122,9 @@ def with_class_weight(config: Config, given: ClassWeight, data: Samples, *, outp
     names = data.manifest.class_names if isinstance(data, RecordSet) else ()
     weights = [1.0] * data.classes
     for key, value in given.items():
-        weights[_class(key, names, data)] = _weight(key, value)
+        if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or value < 0:
+            raise ConfigError(f"class_weight: {show(key)}: must be a finite number of at least 0, got {show(value)}")
+        weights[_class(key, names, data)] = float(value)
     return replace(config, loss=replace(loss, weight=tuple(weights)))
 
 
@@ -163,9 +165,3 @@ def _class(key: object, names: tuple[str, ...], data: Dataset) -> int:
     listed = ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)
     known = f"classes 0 to {data.classes - 1}" + f": {listed}" * bool(names)
     raise ConfigError(f"class_weight: {show(key)} is not a class of {data.name}, which has {known}")
-
-
-def _weight(key: object, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or value < 0:
-        raise ConfigError(f"class_weight: {show(key)}: must be a finite number of at least 0, got {show(value)}")
-    return float(value)

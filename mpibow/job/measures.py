@@ -34,7 +34,9 @@ def metrics_of(
     if isinstance(given, Mapping):
         parts = {name: metrics_of(some) for name, some in given.items()}
         listed: list[str | Mapping[str, object]] = [
-            {**_settings(each), "output": name} for name, (found, _) in parts.items() for each in found
+            {**({"name": each} if isinstance(each, str) else each), "output": name}
+            for name, (found, _) in parts.items()
+            for each in found
         ]
         return listed, [ProgramMetric(each.metric, name) for name, (_, own) in parts.items() for each in own]
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -90,10 +92,6 @@ def suggested(name: str, names: Sequence[str]) -> str:
     """The end of a message that refuses a name: the valid names, and the closest one."""
     close = difflib.get_close_matches(name, names, n=1)
     return f"must be one of {', '.join(names)}, got '{name}'" + (f"; did you mean '{close[0]}'?" if close else "")
-
-
-def _settings(each: str | Mapping[str, object]) -> Mapping[str, object]:
-    return {"name": each} if isinstance(each, str) else each
 
 
 def _built(settings: MetricSettings, path: str, outputs: Mapping[str, str], targets: Mapping[str, str]) -> Measure:

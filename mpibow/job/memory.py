@@ -48,7 +48,9 @@ def free_memory(ranks: int) -> int:
 
     Never more than its own limit (`ulimit -v`, a batch system's) leaves.
     """
-    available, left, own = int(psutil.virtual_memory().available), memory_left(), addresses_left()
+    available = int(psutil.virtual_memory().available)
+    left = memory_left()
+    own = addresses_left()
     share = (available if left is None else min(available, left)) // ranks
     return share if own is None else min(share, own)
 

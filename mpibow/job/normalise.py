@@ -1,7 +1,5 @@
 """data.normalise: the scaling of stored values to a net's inputs, and its form in a checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
@@ -36,7 +34,7 @@ class Scaling:
         return {"mean": np.array(self.mean)} if len(self.mean) > len(self.std) else {}
 
     @classmethod
-    def of(cls, entries: JsonObject, arrays: Callable[[], ArraysByName]) -> Scaling:
+    def of(cls, entries: JsonObject, arrays: Callable[[], ArraysByName]) -> "Scaling":
         """The inverse of `entries` and `arrays`; these are read only where they are needed."""
         mean = entries["mean"]
         return cls(tuple(arrays()[mean].tolist() if isinstance(mean, str) else mean), tuple(entries["std"]))

@@ -76,13 +76,15 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     train: Samples
     test: Samples | None
     validation: Samples | float | None
-    image: Image | None = config.data.image
+    image = config.data.image
     if of_arrays(config.model):
         own = is_net_file(config.model)
         by_name = partial(named_samples, image=image, text=config.data.text)
         read = by_name if own else lambda path: ratings(open_records(path))
         arrays, test, validation = _sets(config.data, read, partial(by_name, training=True) if own else read)
-        net, image, train = named_objective(config, arrays.inputs), None, arrays
+        net = named_objective(config, arrays.inputs)
+        image = None
+        train = arrays
     else:
         records, test, validation = _sets(config.data, open_data)
         if config.model.classes not in (None, records.classes):

@@ -1,7 +1,5 @@
 """Predictions: the outputs of a trained net for arrays of samples, computed on the host batch by batch."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +42,7 @@ class Prediction:
     probabilities: tuple[float, ...]
 
     @classmethod
-    def of(cls, sample: str, logits: Array, names: Sequence[str], top: int) -> Prediction:
+    def of(cls, sample: str, logits: Array, names: Sequence[str], top: int) -> "Prediction":
         """The `top` classes of logits (classes,)."""
         likely = softmax(logits)
         order = np.argsort(-likely, kind="stable")[:top].tolist()
@@ -190,7 +188,9 @@ def checked(graph: Graph, names: Sequence[str], given: object) -> dict[str, Arra
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise ConfigError(f"{told}: must be {dtype} as in training, got {array.dtype}")
         if array.size and array.dtype.kind in "ui" and dtype != "float32":
-            least, most, limits = int(array.min()), int(array.max()), np.iinfo(dtype)
+            least = int(array.min())
+            most = int(array.max())
+            limits = np.iinfo(dtype)
             if not limits.min <= least <= most <= limits.max:
                 raise ConfigError(f"{told}: must fit into {dtype} as in training, got {least} to {most}")
         found[name] = float32(told, array) if dtype == "float32" else array

@@ -14,7 +14,7 @@ from mpibow.config.schema import Weights
 from mpibow.data import numeric_array
 from mpibow.errors import ConfigError
 from mpibow.graph import Array, ArraysByName, Shape
-from mpibow.models.torchvision import COUNTED, STATISTICS, Names, names_of
+from mpibow.models.torchvision import COUNTED, STATISTICS, names_of
 from mpibow.system import StrPath
 from mpibow.system.command import some
 
@@ -165,7 +165,7 @@ def renamed(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, S
     PyTorch's count of a batch norm's batches is left out. Raises ConfigError where torchvision's names are asked for,
     and the net is none of its.
     """
-    names: Names | None = names_of(shapes)
+    names = names_of(shapes)
     if given.weights.names == "torchvision" and names is None:
         raise ConfigError(f"{given.key}.names: torchvision has no net of this net's weights; leave names out")
     if given.weights.names == "mpibow":

@@ -73,5 +73,4 @@ def settings_of(arguments: argparse.Namespace, out: str) -> dict[str, object]:
 
 
 def _config(arguments: argparse.Namespace, out: str, model: Mapping[str, object]) -> Config:
-    settings = {"model": model, **settings_of(arguments, out)}
-    return load_mapping(settings, arguments.overrides, data_given=True)
+    return load_mapping({"model": model, **settings_of(arguments, out)}, arguments.overrides, data_given=True)

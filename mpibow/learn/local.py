@@ -39,7 +39,9 @@ def groups_of(update: Update, layout: Layout, start: int, stop: int, matrices: S
 
     A weight's group is by its name, by whether it decays, and by whether it is one of Muon's matrices.
     """
-    groups, ends, which = list[UpdateGroup](), list[int](), list[int]()
+    groups = list[UpdateGroup]()
+    ends = list[int]()
+    which = list[int]()
     spans = [span for span in layout.spans if start <= span.offset < stop]
     for span in sorted(spans, key=lambda span: span.offset):
         group = _group_of(update, span)
@@ -146,7 +148,9 @@ class Stepping:
 
     def _scalars(self, p: int, rate: float) -> Array:
         """(replicas, groups, scalars) of the update that the states of every replica's part p have next."""
-        rows, now, turns = self._replicas, self.samples, [(1, self.samples)] * self._replicas.count
+        rows = self._replicas
+        now = self.samples
+        turns = [(1, self.samples)] * self._replicas.count
         if self._updates[p].counts:
             turns = list(zip((rows.updates[:, p] + 1).tolist(), (rows.seen[:, p] + now).tolist(), strict=True))
         rate *= self._updates[p].lr / self._lr

@@ -3,8 +3,6 @@
 Matrices take an orthogonal step; all other weights, and matrices whose step costs too much, take that of `fallback`.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Literal
@@ -61,7 +59,7 @@ class Muon(Update):
                 "fallback: has no schedule, warmup, clipping, groups or decay_biases of its own; set them beside it"
             )
 
-    def at(self, samples: int) -> Muon:
+    def at(self, samples: int) -> "Muon":
         momentum = kept(self.momentum, self.half_life, samples)
         return replace(self, momentum=momentum, half_life=None, fallback=self.fallback.at(samples))
 
@@ -78,8 +76,7 @@ class Muon(Update):
         return *self._own(rate), *self.fallback.scalars(self.fallback.lr * rate / self.lr, count)
 
     def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> Scalars:
-        other = self.fallback.scalars_at(self.fallback.lr * rate / self.lr, count, samples, seen)
-        return *self._own(rate), *other
+        return *self._own(rate), *self.fallback.scalars_at(self.fallback.lr * rate / self.lr, count, samples, seen)
 
     def _own(self, rate: float) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
@@ -104,7 +101,7 @@ class OnMatrices(Muon):
     """Muon of a matrix, whose scaled direction stands in the place of its gradient."""
 
     @classmethod
-    def of(cls, update: Muon) -> OnMatrices:
+    def of(cls, update: Muon) -> "OnMatrices":
         return cls(**{each.name: getattr(update, each.name) for each in fields(Muon)})
 
     @property

@@ -1,7 +1,5 @@
 """The settings of all optimisers, each one's declarations, and the formulas that several of them call."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Self
@@ -59,11 +57,11 @@ class Update:
         return all(getattr(self, each) == getattr(default, each) for each in TOGETHER)
 
     @property
-    def optimisers(self) -> list[Update]:
+    def optimisers(self) -> list["Update"]:
         """This optimiser and those of groups."""
         return [self, *(group.update for group in self.groups if group.update is not None)]
 
-    def optimiser_of(self, name: str) -> Update:
+    def optimiser_of(self, name: str) -> "Update":
         """The optimiser of the weight of that name."""
         own = group_of(self.groups, name)
         return self if own is None or own.update is None else replace(own.update, groups=self.groups)

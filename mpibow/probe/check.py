@@ -67,13 +67,15 @@ class Checked:
         chance = "" if self.chance is None else f", guessing has {self.chance:.3f}"
         accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy:.0%}"
         steps = f"{SAMPLES} samples, {len(self.losses)} steps of Adam"
-        lines = [
-            f"outputs for a batch: {outputs or 'losses alone'}; {self.weights:,} weights",
-            f"first loss {self.loss:.3f}{chance}",
-            f"{steps}: loss {self.losses[0]:.3f} to {min(self.losses):.3g}{accuracy}",
-            *(f"warning: {text}" for text in self.warnings),
-        ]
-        return "\n  ".join(["check:", *lines])
+        return "\n  ".join(
+            [
+                "check:",
+                f"outputs for a batch: {outputs or 'losses alone'}; {self.weights:,} weights",
+                f"first loss {self.loss:.3f}{chance}",
+                f"{steps}: loss {self.losses[0]:.3f} to {min(self.losses):.3g}{accuracy}",
+                *(f"warning: {text}" for text in self.warnings),
+            ]
+        )
 
 
 def check(job: Job, run: Run) -> Checked:
@@ -96,14 +98,13 @@ def check(job: Job, run: Run) -> Checked:
     )
     losses = _finite(found, f"{len(rows)} samples")
     classes = None if isinstance(data, NamedSamples) else data.classes
-    accuracy = None if classes is None else found.hits[-1]
     report = Checked(
         shapes,
         graph.weight_count,
         float(first.losses[0] or 0.0),
         None if classes is None else math.log(classes),
         losses,
-        accuracy,
+        None if classes is None else found.hits[-1],
     )
     if not report.learned and min(losses) > losses[0] - (1 - FELL) * abs(losses[0]):
         raise ConfigError(

@@ -144,7 +144,9 @@ def judged(optimiser: str, rates: Sequence[float], losses: Sequence[float]) -> R
 
 def smoothed(losses: Sequence[float]) -> list[float]:
     """Exponential moving averages without bias towards 0; not finite from the first loss on that is not."""
-    mean, share, found = 0.0, 0.0, []
+    mean = 0.0
+    share = 0.0
+    found = []
     for loss in losses:
         mean, share = KEPT * mean + (1 - KEPT) * loss, KEPT * share + 1 - KEPT
         found.append(mean / share)

@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 
 def change(session: Session) -> None:
     """Makes the changes that begin at this iteration."""
-    timeline, begin, config = session.coordinator.timeline(), time.perf_counter(), session.config
-    now, where, count = timeline.change(session.iteration), session.where, session.job.train.count
+    timeline = session.coordinator.timeline()
+    begin = time.perf_counter()
+    config = session.config
+    now = timeline.change(session.iteration)
+    where = session.where
+    count = session.job.train.count
     if _reached(session):
         session.settle()
         session.reporter.note(_train_more(session))
@@ -75,7 +79,10 @@ def tune(session: Session, tuned: Decision) -> None:
 
     Where a rank can't have them it is decided anew; the learners that there are stay.
     """
-    begin, coordinator, tuning, reporter = time.perf_counter(), session.coordinator, session.tuning, session.reporter
+    begin = time.perf_counter()
+    coordinator = session.coordinator
+    tuning = session.tuning
+    reporter = session.reporter
     while (lack := _lack(session, tuned)) is not None:
         short, why = lack
         if tuned.execution:
@@ -125,13 +132,14 @@ def _switch_rule(session: Session) -> str:
     Where it moves all replicas by one step, the optimiser keeps the mean of their states.
     """
     replicas, where = session.replicas, session.where
-    settings, call, flat = session.config.averaging.at(where.epoch), session.synchroniser.call, session.state.flat
+    settings = session.config.averaging.at(where.epoch)
+    call = session.synchroniser.call
+    flat = session.state.flat
     if settings.alike:
         for state in replicas.trained.states:
             flat.put(state, mean_over_ranks(call, state, flat, sum(where.learners)))
         own = [replicas.updates.max(axis=0).tolist(), replicas.seen.max(axis=0).tolist()]
-        most = np.max(call(lambda comm: comm.share(own)), axis=0)
-        replicas.updates[:], replicas.seen[:] = most
+        replicas.updates[:], replicas.seen[:] = np.max(call(lambda comm: comm.share(own)), axis=0)
     session.engine.switch(settings)
     return f"iteration {where.iteration}: rule {settings.name}"
 

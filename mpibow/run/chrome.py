@@ -48,8 +48,7 @@ class Part:
 
 def chrome_trace(parts: Sequence[Part], about: JsonObject) -> JsonObject:
     """The object form of the Trace Event Format: ranks as processes, rows as threads, us since the first span."""
-    begins = [begin - part.ahead for part in parts for spans in part.threads for _, _, begin, _ in spans]
-    zero = min(begins, default=0)
+    zero = min((begin - part.ahead for part in parts for spans in part.threads for _, _, begin, _ in spans), default=0)
     meta, events = list[JsonObject](), list[JsonObject]()
     for part in parts:
         tids, seen = rows_of(part.threads), Counter[str]()
@@ -142,8 +141,7 @@ class ChromeTrace(Recorder):
         assert self._start is not None
         rank, parts = call(self._gather)
         first = self._start + self._first
-        about = {"iterations": [first, end], "ranks": len(parts)}
-        text = as_text(chrome_trace(parts, about)) if rank == 0 else ""
+        text = as_text(chrome_trace(parts, {"iterations": [first, end], "ranks": len(parts)})) if rank == 0 else ""
         directory.on_rank_0(call, lambda: directory.write(self._path, text))
         return f"timeline of iterations {first} to {end - 1}: {self._path}, for ui.perfetto.dev or chrome://tracing"
 

@@ -74,7 +74,9 @@ def describe_job(
 
 def _memory(job: Job, plan: Plan, ahead: ReadAheadMemory, rank: int, counts: Counts, free: int) -> str:
     """The memory that `rank` takes of its `free` bytes."""
-    config, k, weight = job.config, counts[rank], 8 if job.config.precision == "float64" else 4
+    config = job.config
+    k = counts[rank]
+    weight = 8 if job.config.precision == "float64" else 4
     parts = kept_of(config.update, plan.layout, job.trained(math.inf))
     states, arrays = list(dict.fromkeys(name for part in parts for name in part.states)), arrays_of(parts, plan.layout)
     auto, averaging = config.learners == "auto", AVERAGING * weight * job.layout.size

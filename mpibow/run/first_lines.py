@@ -25,20 +25,21 @@ def start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:
     early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
     unlike = next((each.name for each in config.update.optimisers if each.name != MEASURED), "")
     gain = f"rule: a gain was measured with sgd only; with {unlike} the gain is 1"
-    states, chose, rate = "", ledger.chooser, ""
+    states = ""
+    chose = ledger.chooser
+    rate = ""
     if (header := source.header) is not None:
         states = "" if start.changed else fresh_states(header.config, config, job.layout)
         chose, epoch = header.ledger.chooser, header.position / job.train.count
         rate = jump(header.config, config, Where(header.iteration, header.position, epoch, counts), ledger)
-    other = (
-        f"{chose} data decided which checkpoint was the best; the choice begins anew" if chose != ledger.chooser else ""
-    )
     return [
         *source.notes,
         start.restarts,
         states,
         rate,
-        other,
+        f"{chose} data decided which checkpoint was the best; the choice begins anew"
+        if chose != ledger.chooser
+        else "",
         about,
         gain * (config.averaging != config.rule),
         *data_lines(job),

@@ -75,10 +75,8 @@ class Header:
     def __post_init__(self) -> None:
         """Raises ConfigError where entries contradict each other."""
         ranks = len(self.counts)
-        filled = self.average is not None and self.average.share > 0
-        if filled and "average.safetensors" not in self.files:
-            raise ConfigError(f"files: must have average.safetensors, got {show(list(self.files))}")
-        for name in ("centre", "common", *(f"rank-{rank}" for rank in range(ranks))):
+        filled = ["average"] if self.average is not None and self.average.share > 0 else []
+        for name in (*filled, "centre", "common", *(f"rank-{rank}" for rank in range(ranks))):
             if f"{name}.safetensors" not in self.files:
                 raise ConfigError(f"files: must have {name}.safetensors, got {show(list(self.files))}")
         for n, change in enumerate(self.timeline):

@@ -1,7 +1,5 @@
 """The judge: evaluates a run's centre, on the data that choose while it trains, and on test data at its end."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +21,7 @@ GUESSES = 3  # evaluations, after which a line says so
 class Judge:
     """Every rank has one and calls it alike, when the centre is settled. It only reads."""
 
-    def __init__(self, session: Session, evaluator: Evaluator) -> None:
+    def __init__(self, session: "Session", evaluator: Evaluator) -> None:
         """This rank evaluates on as many threads as it has learners."""
         self._session, self._evaluator, self._reporter = session, evaluator, session.reporter
         assert session.job.chooser is not None
@@ -44,7 +42,9 @@ class Judge:
 
     def _guesses(self, found: Evaluation) -> None:
         """Warns once accuracies have been those of chance GUESSES times in a row."""
-        ledger, train, lr = self._session.ledger, self._session.job.train, self._session.config.update.lr
+        ledger = self._session.ledger
+        train = self._session.job.train
+        lr = self._session.config.update.lr
         guesses = not isinstance(train, NamedSamples) and is_chance(found, train.classes)
         ledger.guessed = ledger.guessed + 1 if guesses else 0
         if ledger.guessed == GUESSES:

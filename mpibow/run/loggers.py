@@ -80,12 +80,11 @@ class Wandb:
     def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
         import wandb
 
-        config = {key: value for key, value in settings.items() if key != "text"}
         self._run = wandb.init(
             dir=str(folder),
             name=folder.resolve().name,
             id=hashlib.sha256(bytes(folder.resolve())).hexdigest(),
-            config=config,
+            config={key: value for key, value in settings.items() if key != "text"},
             resume="allow",
             settings=wandb.Settings(silent=True, console="off"),
         )

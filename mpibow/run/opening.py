@@ -93,7 +93,10 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     check_loggers(job.config.log.to)
     first = first_timeline(job.config, comm.size)
     job, notes = agreed(job, comm, first.counts(0))
-    config, flat, device, memory = job.config, job.kernels.flat, job.device, job.device.memory
+    config = job.config
+    flat = job.kernels.flat
+    device = job.device
+    memory = job.device.memory
     comm.pulse.limits = config.limits
     stack.callback(comm.pulse.beat, "start")  # the last iteration is over
     plan = job.training_plan()
@@ -246,7 +249,9 @@ def _buckets(job: Job, comm: Communicator) -> int:
 
 def open_pipeline(parts: Parts, stack: ExitStack, note: Callable[[str], None]) -> Pipeline:
     """Begins to read ahead, after a note on the way of reading."""
-    job, loading, begin = parts.job, parts.loading, time.perf_counter()
+    job = parts.job
+    loading = parts.loading
+    begin = time.perf_counter()
     reader, feed = job.device.feed(loading)
     if loading.choice.kind == "resident":
         where = "the GPU's memory" if loading.choice.on_device else "memory"
@@ -270,7 +275,10 @@ def open_pipeline(parts: Parts, stack: ExitStack, note: Callable[[str], None]) -
 
 def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compares: bool) -> Tuning:
     """The tuner, within the `room` of each rank; `compares`: a GPU's executions take turns, once in a run."""
-    config, kept, history, batch = job.config, start.kept, None, job.config.batch_size
+    config = job.config
+    kept = start.kept
+    history = None
+    batch = job.config.batch_size
     if config.learners == "auto":
         history = (kept and kept.batch_size == batch and kept.history) or History.begin(comm.size, batch)
         limits = caps(config.averaging, comm.size, job.train.count // batch)

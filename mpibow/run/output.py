@@ -171,7 +171,9 @@ class Line:
             self._position = samples
         elif time.monotonic() - self._shown > PLAIN_EVERY:
             self._shown = time.monotonic()
-            left = "" if end is None else f", eta {_clock((end - samples) / max(speed, 1e-9))}"
+            left = (
+                "" if end is None else f", eta {timedelta(seconds=round(max((end - samples) / max(speed, 1e-9), 0)))}"
+            )
             self.note(text + left)
 
     def close(self) -> None:
@@ -179,7 +181,3 @@ class Line:
             self._log.close()
         if self._bar is not None:
             self._bar.close()
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(max(seconds, 0))))

@@ -1,7 +1,5 @@
 """The reporter: a run's output to its user, on rank 0; on other ranks it only keeps the ledger."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -35,15 +33,14 @@ SHOW_EVERY = 0.2  # seconds between updates of the progress line
 class Reporter:
     """Owns the clock of training, metrics.jsonl, log.txt and the progress line of a session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: "Session") -> None:
         job, source, self._session, self.ledger = session.job, session.start.source, session, session.ledger
         position, mark = (source.header.position, source.header.metrics_bytes) if source.header else (0, 0)
         self.folder, first = source.folder, session.rank == 0
         self._progress = Line(self.folder / "log.txt" if first else None, position, quiet=job.quiet or not first)
         self._file = EventFile(self.folder / "metrics.jsonl", mark, self._progress.note) if first else None
         settings = {**plain(job.config), "text": job.config.text}
-        names = job.config.log.to if first else ()
-        self._loggers = Loggers(names, self.folder, settings, position, self.note)
+        self._loggers = Loggers(job.config.log.to if first else (), self.folder, settings, position, self.note)
         heard = [each for each in job.callbacks if first or getattr(each, "every_rank", False)]
         self.callbacks = Callbacks(heard, self._write, directions(job.measures))
         self._mark = self._shown = time.perf_counter()
@@ -103,7 +100,9 @@ class Reporter:
         whole run so far. data_wait, sync_wait and sync_busy are fractions of the training since this process started;
         `waits` has them in seconds. On a GPU device_memory is the most that this rank has held there, in bytes.
         """
-        session, ledger, seconds = self._session, self.ledger, max(self.clock(), 1e-9)
+        session = self._session
+        ledger = self.ledger
+        seconds = max(self.clock(), 1e-9)
         batch, waits = session.config.batch_size, session.waits()
         n = ledger.samples  # samples whose losses an all-reduce has carried: 0 before the first
         loss = ledger.loss / n if n else None
@@ -144,7 +143,9 @@ class Reporter:
     def tuned(self, decision: Decision, basis: JsonObject) -> None:
         """Enters the tuner's decision and its reason; the log has it where it is new. `basis`: Tuning's."""
         execution, ledger = {"execution": decision.execution} if decision.execution else {}, self.ledger
-        wanted, settled, reason = decision.counts, decision.settled, decision.reason
+        wanted = decision.counts
+        settled = decision.settled
+        reason = decision.reason
         self._add("tuner", wanted=wanted, settled=settled, reason=reason, **execution, **basis)
         if reason != self._reason and not (settled and ledger.settled):
             self.note(f"tuner: {reason}")
@@ -225,7 +226,10 @@ class Reporter:
         if now - self._shown < SHOW_EVERY:
             return
         self._shown = now
-        ledger, job, where, gain = self.ledger, self._session.job, self._session.where, self._session.gain
+        ledger = self.ledger
+        job = self._session.job
+        where = self._session.where
+        gain = self._session.gain
         seconds = max(ledger.seconds + now - self._mark, 1e-9)
         speed, samples = ledger.images / seconds, job.config.batch_size * sum(where.learners)
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
@@ -256,14 +260,18 @@ class Reporter:
 
     def _summary(self, stopped: str) -> Summary:
         """The summary of the run, from its settings, the ledger and the clocks."""
-        session, ledger, waits = self._session, self.ledger, self._session.waits()
-        job, config, where, decision = session.job, session.config, session.where, session.tuning.decision
+        session = self._session
+        ledger = self.ledger
+        waits = self._session.waits()
+        job = session.job
+        config = session.config
+        where = session.where
+        decision = session.tuning.decision
         checkpoint = str(session.saver.last) if session.saver.last else None
         settled = None if decision is None else decision.settled
         shares = waits.shares(ledger.seconds - self._began)
-        results = {each.name: getattr(ledger, each.name) for each in fields(Results)}
         return Summary(
-            **results,
+            **{each.name: getattr(ledger, each.name) for each in fields(Results)},
             run=str(self.folder),
             stopped=stopped,
             checkpoint=checkpoint,

@@ -1,7 +1,5 @@
 """A run's results: the ledger, which checkpoints have, and the summary in the end."""
 
-from __future__ import annotations
-
 import math
 import platform
 from copy import deepcopy
@@ -162,7 +160,7 @@ class Ledger(Results):
         *,
         by: str | None = None,
         rises: bool = True,
-    ) -> Ledger:
+    ) -> "Ledger":
         """The ledger of a run that goes on from this one; a changed target is still to be reached.
 
         If other data choose now, or another metric `by`, there is no best yet.

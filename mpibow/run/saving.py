@@ -1,7 +1,5 @@
 """The checkpoints of a run: written, found newest first, linked by name, and removed."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +23,9 @@ if TYPE_CHECKING:
 class Saver:
     """Every rank has one and calls it alike. `last` is the checkpoint that was written last, or is continued."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: "Session") -> None:
         self._session, self._settings = session, session.config.checkpoint
-        self.last: Path | None = session.start.source.checkpoint
+        self.last = session.start.source.checkpoint
         self._document, self._inputs = self._net()
         self.agreed()
 
@@ -73,9 +71,10 @@ class Saver:
             "metrics_bytes": synchroniser.call(lambda comm: comm.share(session.reporter.mark()))[0],
         }
         with session.trace.span("checkpoint", "save"):
-            statistics, begin, source = session.statistics(), time.perf_counter(), session.start.source
-            held = partial(lock.check, source.folder, source.token)
-            directory.on_rank_0(synchroniser.call, held)
+            statistics = session.statistics()
+            begin = time.perf_counter()
+            source = session.start.source
+            directory.on_rank_0(synchroniser.call, partial(lock.check, source.folder, source.token))
             folder = session.reporter.folder / "checkpoints"
             found = session.state.snapshot(
                 header,

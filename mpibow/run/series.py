@@ -137,7 +137,9 @@ class View:
         points: Points = []
         before = (0.0, 0.0)
         for event in self.run.of("train"):
-            samples, seconds, x = float(event["position"]), self.seconds(event), self.x(event)
+            samples = float(event["position"])
+            seconds = self.seconds(event)
+            x = self.x(event)
             if seconds is None or x is None:
                 continue
             if samples > before[0] and seconds > before[1]:
@@ -158,7 +160,9 @@ class View:
         for event in self.run.events:
             if event["event"] == "start":
                 began, before = self.seconds(event) or 0.0, (0.0, 0.0)
-            share, x, seconds = event.get(key), self.x(event), self.seconds(event)
+            share = event.get(key)
+            x = self.x(event)
+            seconds = self.seconds(event)
             if event["event"] != "train" or share is None or x is None or seconds is None:
                 continue
             now = seconds - began, share * (seconds - began)

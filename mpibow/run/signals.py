@@ -29,9 +29,11 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            ignored = [number for number in IGNORABLE if signal.getsignal(number) is signal.SIG_IGN]
-            asking = [number for number in ASKING if number not in ignored]
-            self._before = {number: signal.signal(number, self._catch) for number in asking}
+            self._before = {
+                number: signal.signal(number, self._catch)
+                for number in ASKING
+                if number not in IGNORABLE or signal.getsignal(number) is not signal.SIG_IGN
+            }
         return self
 
     def __exit__(self, *_: object) -> None:

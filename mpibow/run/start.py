@@ -181,7 +181,9 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
 
     Raises CheckpointError where the checkpoint is another model's.
     """
-    config, header, path = job.config, source.header, source.checkpoint
+    config = job.config
+    header = source.header
+    path = source.checkpoint
     if header is None or path is None:
         centre, statistics = (begun(layout, source.weights, plan, config) for layout in (plan.layout, plan.statistics))
         return Start(source, 0, first, centre, statistics, first=statistics.copy() if source.weights else None)

@@ -1,7 +1,5 @@
 """From a run's parts to a snapshot, and back: the one place that defines the content of a checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,7 +51,10 @@ class State:
         `statistics` (statistics.size,) are the centre's, `inputs` the training data's arrays for an evaluation,
         `average` (layout.size,) the centre's, which has the centre's statistics.
         """
-        plan, replicas, engine, host = self.plan, self.replicas, self.engine, self.flat.host
+        plan = self.plan
+        replicas = self.replicas
+        engine = self.engine
+        host = self.flat.host
         state = engine.state()
         own = {
             "weights": host(replicas.all_rows(replicas.count)[0]),
@@ -88,9 +89,11 @@ class State:
         `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint
         has. Raises CheckpointError where arrays are not those of such a run.
         """
-        replicas, layout, put, k = self.replicas, self.plan.layout, self.flat.put, self.replicas.count
-        stored = self._stored(path, states)
-        own, common = (self._repacked(arrays, layout.canonical(), layout) for arrays in stored)
+        replicas = self.replicas
+        layout = self.plan.layout
+        put = self.flat.put
+        k = self.replicas.count
+        own, common = (self._repacked(arrays, layout.canonical(), layout) for arrays in self._stored(path, states))
         put(replicas.all_rows(k)[0], own.pop("weights"))
         for name in replicas.names:
             replicas.put_state(name, own.pop(name, 0))
@@ -113,9 +116,15 @@ class State:
 
     def _stored(self, path: Path, states: Sequence[str]) -> tuple[dict[str, Array], dict[str, Array]]:
         """The arrays of the rank's file and of all ranks', as they are to be. Raises CheckpointError."""
-        replicas, engine, mine = self.replicas, self.engine, f"rank-{self.rank}"
-        k, size, dtype = replicas.count, self.plan.layout.canonical().size, np.dtype(self.plan.weight_dtype)
-        each, double, parts = Form((k, size), dtype), np.dtype(np.float64), len(replicas.parts)
+        replicas = self.replicas
+        engine = self.engine
+        mine = f"rank-{self.rank}"
+        k = replicas.count
+        size = self.plan.layout.canonical().size
+        dtype = np.dtype(self.plan.weight_dtype)
+        each = Form((k, size), dtype)
+        double = np.dtype(np.float64)
+        parts = len(replicas.parts)
         forms = {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double)}
         forms |= {**dict.fromkeys(states, each), "scale": Form((2,), double, needed=False)}
         if replicas.counts and states:
@@ -156,7 +165,7 @@ class State:
         flat = {"weights", *self.replicas.names, *rules}
         return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
 
-    def _forms(self, ranks: str, size: int, dtype: DType) -> dict[str, Form]:
+    def _forms(self, ranks: str, size: int, dtype: DType) -> dict[str, "Form"]:
         """The arrays that the rule, which has just begun, declares for a file: needed are those that it has now."""
         whole, state = Form((size,), dtype), self.engine.state()
         sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
@@ -187,8 +196,7 @@ class Form(NamedTuple):
     needed: bool = True
 
     def fits(self, array: Array) -> bool:
-        lengths = zip(array.shape, self.shape, strict=False)
-        alike = all(n == m or (m is None and n > 0) for n, m in lengths)
+        alike = all(n == m or (m is None and n > 0) for n, m in zip(array.shape, self.shape, strict=False))
         return array.dtype == self.dtype and array.ndim == len(self.shape) and alike
 
 

@@ -1,7 +1,5 @@
 """A run's progress, and its settings there: the learning rate, the rule, and its end by metrics."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ class Where:
         return {"learners": self.learners, **({"execution": self.execution} if self.execution else {})}
 
 
-def rate_of(config: Config, where: Where, steering: Steering) -> float:
+def rate_of(config: Config, where: Where, steering: "Steering") -> float:
     """The learning rate of the iteration that begins at `where`."""
     update = config.update
     return update.lr * multiplier(config.schedule, update.warmup, where.epoch, where.iteration) * steering.rate

@@ -109,8 +109,7 @@ def read_stored(path: StrPath) -> Stored:
 
 def write_stored(path: Path, stored: Stored) -> None:
     """Writes net, weights, settings and summary to one file, which `read_stored` reads. Raises ConfigError."""
-    names = ("graph", "config", "summary", "input")
-    header = {"format": FORMAT, **{name: getattr(stored, name) for name in names}}
+    header = {"format": FORMAT, **{name: getattr(stored, name) for name in ("graph", "config", "summary", "input")}}
     found = zip(PARTS, (stored.weights, stored.average or {}, stored.arrays), strict=True)
     write_arrays(
         path,

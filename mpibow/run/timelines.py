@@ -121,7 +121,9 @@ def resumed_with(run: Path) -> list[str]:
 
 def _follow(changes: list[Change], batch: int, event: JsonObject, where: str) -> None:
     """Adds the event's change. A run may have very many, so only the last one is read again."""
-    iteration, counts, execution = event["iteration"], tuple(event["learners"]), event.get("execution", "")
+    iteration = event["iteration"]
+    counts = tuple(event["learners"])
+    execution = event.get("execution", "")
     if not changes:
         changes.append(Change(iteration, 0, counts, execution))
         return

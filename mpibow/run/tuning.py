@@ -1,7 +1,5 @@
 """One rank's side of the auto-tuner: its meter, the history that all ranks share, and the decisions from it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ class Tuning:
     """
 
     def __init__(
-        self, tuner: Tuner, history: History | None = None, trial: Trial | None = None, *, compared: bool = False
+        self, tuner: Tuner, history: History | None = None, trial: "Trial | None" = None, *, compared: bool = False
     ) -> None:
         self._tuner, self.history = tuner, history
         self.compared = compared and trial is not None  # whether executions have taken turns
@@ -37,7 +35,7 @@ class Tuning:
         self.compares = trial is not None  # whether executions take turns, now or when learners are settled
         self.asks = False  # whether this rank's times are certain enough to ask the other ranks for theirs
         self.comparing = False  # whether executions take turns now
-        self._tried: list[Window] = []  # the trial's last, where it is the basis of the last decision
+        self._tried = list[Window]()  # the trial's last, where it is the basis of the last decision
         self._measured: Decision | None = None  # whose learners are measured
         if history is not None:
             self._decide()
@@ -124,7 +122,7 @@ class Tuning:
         self._measured, self._meter = decision, Meter(decision.span)
         return decision
 
-    def _compare(self, trial: Trial) -> None:
+    def _compare(self, trial: "Trial") -> None:
         """Begins a trial, unless all ranks have one learner: all executions are then the same."""
         self.comparing = max(trial.counts) > 1
         if self.comparing:
@@ -161,7 +159,7 @@ class Trial:
     first: str = STREAMS
     windows: tuple[tuple[str, Window], ...] = ()
 
-    def add(self, execution: str, window: Window) -> Trial:
+    def add(self, execution: str, window: Window) -> "Trial":
         return replace(self, windows=(*self.windows, (execution, window)))
 
     def of(self, execution: str) -> list[Window]:
@@ -180,7 +178,9 @@ def compare(trial: Trial, tuner: Tuner) -> Decision:
     """
     if not trial.windows:
         return Decision(trial.counts, False, f"trying {trial.first}", tuner.looking, trial.first)
-    apart, fused, turn = trial.of(STREAMS), trial.of(FUSED), other(trial.windows[-1][0])
+    apart = trial.of(STREAMS)
+    fused = trial.of(FUSED)
+    turn = other(trial.windows[-1][0])
     if len(apart) == len(fused) >= FEWEST:
         by_streams, by_fused = mean([w.whole for w in apart]), mean([w.whole for w in fused])
         saved, doubt = by_streams.seconds - by_fused.seconds, 2 * hypot(by_streams.error, by_fused.error)
@@ -208,7 +208,9 @@ class IterationTimes:
 
     def lap(self) -> tuple[float, float] | None:
         """Ends a lap and begins the next: its seconds without waiting, and all of them; None when the first begins."""
-        now, waited, last = time.perf_counter(), self._waited(), self._last
+        now = time.perf_counter()
+        waited = self._waited()
+        last = self._last
         aside, self._last, self._aside = self._aside, (now, waited), 0.0
         if last is None:
             return None

@@ -1,7 +1,5 @@
 """How long a rank's learners waited for data and for other ranks, and how much of averaging was hidden from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -17,7 +15,7 @@ class Waits:
         """The waits as fractions of so many seconds of training."""
         return {name: waited / max(seconds, 1e-9) for name, waited in vars(self).items()}
 
-    def hidden(self, before: Waits | None = None) -> float | None:
+    def hidden(self, before: "Waits | None" = None) -> float | None:
         """The fraction of the all-reduces since `before` that was hidden behind compute, 0 to 1; None where none ended.
 
         An all-reduce takes from this rank's call to its end, so waiting for ranks that come later is part of it, and is

@@ -46,7 +46,9 @@ class Staged:
 
     def run(self, before: Future[Any] | None) -> None:
         """Updates the buckets ahead, each once it is done, until `stop`; after the exchange `before` this one."""
-        buckets, engine, stages = self._buckets, self._buckets.engine, self._buckets.stages
+        buckets = self._buckets
+        engine = self._buckets.engine
+        stages = self._buckets.stages
         begin, delays = time.perf_counter(), buckets.delays
         if before is not None:
             before.result()

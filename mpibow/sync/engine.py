@@ -64,7 +64,10 @@ class Engine:
 
     def _make(self, initial: Array) -> None:
         """All arrays, for a centre of this size."""
-        flat, rule, size, dtype = self._flat, self._settings, initial.size, initial.dtype
+        flat = self._flat
+        rule = self._settings
+        size = initial.size
+        dtype = initial.dtype
         self._centre, self._stale = initial, False  # stale: replicas have moved on since it was made their mean
         if flat.meter is not None:  # the host's array is not where the passes are
             self._centre = flat.zeros(size, dtype)
@@ -215,7 +218,9 @@ class Engine:
 
         Averaging goes on, after `settle`: all that is kept of other weights stays.
         """
-        state, arrays, host = self.state(), self.arrays, self._flat.host
+        state = self.state()
+        arrays = self.arrays
+        host = self._flat.host
         shared, own = (
             {key: arrays[key].narrower(arrays[key].wider(host(array), centre), size) for key, array in each.items()}
             for each in (state.shared, state.own)

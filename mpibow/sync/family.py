@@ -221,7 +221,9 @@ def _measurable(point: Averaging) -> bool:
 
 def _fault(settings: Family, point: Averaging) -> str:
     """A message about settings that do not go together, '' if all do."""
-    outer, replicas, moving = settings.outer, point.replicas, point.outer in MOVING
+    outer = settings.outer
+    replicas = point.replicas
+    moving = point.outer in MOVING
     gradients, lagging = point.sends == "gradients", replicas == "lagging"
     faults = {
         f"momentum: is that of a lagging centre, got {settings.momentum} with replicas {replicas}; leave it at auto": (

@@ -20,7 +20,9 @@ def rehearse(
     With `matrices` also the orthogonal step of one. Other passes, such as those that follow a reset, are compiled when
     they are needed.
     """
-    one, rows, chunks = np.ones(1, np.int64), np.zeros((learners, 1), np.float32), chunks_of(1, flat.chunk)
+    one = np.ones(1, np.int64)
+    rows = np.zeros((learners, 1), np.float32)
+    chunks = chunks_of(1, flat.chunk)
     scalars = np.zeros((learners, 1, len(step.scalars)))
     local = Local(step, 0.0, one, one - 1, lambda rate: scalars, (lambda *_: _nothing) if matrices else None)
     replicas: Any = SimpleNamespace(

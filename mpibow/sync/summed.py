@@ -44,7 +44,9 @@ class SummedGradients:
     def passes(self, point: Averaging, local: Local, sums: Array) -> Sequence[Callable[[range], None]]:
         if self._stepped:
             return ()
-        size, local, mean = self._out.sums.size, _with_gain(point, local).fixed(), self._out.spare
+        size = self._out.sums.size
+        local = _with_gain(point, local).fixed()
+        mean = self._out.spare
         scale = self._scale(point, 0.0 if self._rows.shares is None else float(sums[:, size].sum(dtype=np.float64)))
         sums = sums[:, :size]
         if local.directs is None:

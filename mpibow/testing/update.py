@@ -51,7 +51,10 @@ def _declared(update: Update) -> Formula:
     if not isinstance(update, Update):
         raise AssertionError(f"update: must be an mpibow.optim.update.Update, got {type(update).__name__}")
     formula, scalars = update.formula, update.scalars(update.lr, 1)
-    arrays, names, states, results = formula.arrays, formula.scalars, update.states, len(formula.results)
+    arrays = formula.arrays
+    names = formula.scalars
+    states = update.states
+    results = len(formula.results)
     _hold(update, len(arrays) >= 2, f"its formula takes {arrays}, must take a weight and its gradient")
     _hold(update, states == arrays[2:], f"states {states} are not its formula's arrays {arrays[2:]}")
     _hold(update, results == 1 + len(states), f"its formula gives {results} result(s), a step and {states} are due")

@@ -21,7 +21,8 @@ def decide(history: History, tuner: Tuner) -> Decision:
     it goes on from them, beyond and below.
     """
     caps = (Cap(tuner.most, f"tuner.most is {tuner.most}"), *history.caps)
-    limits = _limits(history.room, caps)
+    most = min(cap.most for cap in caps)  # of every rank
+    limits = tuple(most if fitting is None else max(1, min(fitting, most)) for fitting in history.room)
     last = history.windows[-1] if history.windows else None
     if last and last.settled and fits(last.counts, limits):
         return Decision(last.counts, True, f"{_told(history, {})}; staying", tuner.watching)
@@ -50,8 +51,8 @@ def _wider(look: Look) -> Counts | None:
     small gains add up.
     """
     share, reach = look.fewest(look.tuner.threshold / 2), look.tuner.patience + 1
-    longest = slowest(look.curves, share).seconds
-    nearly = longest / (1 + look.tuner.drift)  # a rank that is nearly as slow may be the slowest next time
+    # A rank that is nearly as slow may be the slowest next time
+    nearly = slowest(look.curves, share).seconds / (1 + look.tuner.drift)
     changed = dict[int, int]()
     for rank, (curve, k, limit) in enumerate(zip(look.curves, share, look.limits, strict=True)):
         low, high = min(curve), max(curve)
@@ -94,12 +95,6 @@ def _close(look: Look) -> Counts | None:
         return None
     again = [counts for counts in {*close, look.best} if look.tried.count(counts) < REPEATS]
     return max(again, key=lambda counts: (speeds[counts].relative, counts), default=None)
-
-
-def _limits(room: Sequence[int | None], caps: Sequence[Cap]) -> Counts:
-    """The most learners of each rank."""
-    most = min(cap.most for cap in caps)
-    return tuple(most if fitting is None else max(1, min(fitting, most)) for fitting in room)
 
 
 def _reached(counts: Counts, room: Sequence[int | None], caps: Sequence[Cap]) -> list[str]:

@@ -129,14 +129,8 @@ def _news(windows: Sequence[Window], persist: int, drift: float) -> str:
     anchors = [w for w in windows[:-persist] if w.counts == counts][:ANCHORS]
     if not anchors or any(w.counts != counts for w in recent):
         return ""
-    return _changed(anchors, recent, drift)
-
-
-def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) -> str:
-    """The part whose time differs between all windows of `after` and those of `before`, '' if there is none."""
-    names = [f"rank {rank}" for rank in range(len(before[0].own))] + ["the whole iteration"]
-    for i, name in enumerate(names):
-        then, now = ([(*window.own, window.whole)[i] for window in windows] for windows in (before, after))
+    for i, name in enumerate([f"rank {rank}" for rank in range(len(anchors[0].own))] + ["the whole iteration"]):
+        then, now = ([(*window.own, window.whole)[i] for window in windows] for windows in (anchors, recent))
         old, new = mean(then), mean(now)
         slower = all(e.seconds > (1 + drift) * old.seconds + 3 * e.error for e in now)
         faster = all((1 + drift) * (e.seconds + 3 * e.error) < old.seconds for e in now)

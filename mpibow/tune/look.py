@@ -50,7 +50,13 @@ class Look:
     @cached_property
     def may_recheck(self) -> bool:
         """Whether there is still time for windows in which no rank has a new number of learners."""
-        return _rechecks(self.tried) < RECHECKS
+        seen = set[tuple[int, int]]()
+        count = 0  # of such windows
+        for counts in self.tried:
+            pairs = set(enumerate(counts))
+            count += pairs <= seen
+            seen |= pairs
+        return count < RECHECKS
 
     @cached_property
     def speeds(self) -> Mapping[Counts, Speed]:
@@ -131,14 +137,3 @@ def _levels(times: Sequence[float], margin: float) -> list[float]:
             first = time
             levels.append(time)
     return levels
-
-
-def _rechecks(tried: Sequence[Counts]) -> int:
-    """The number of windows that tried no number of learners that was new to a rank."""
-    seen = set[tuple[int, int]]()
-    count = 0
-    for counts in tried:
-        pairs = set(enumerate(counts))
-        count += pairs <= seen
-        seen |= pairs
-    return count

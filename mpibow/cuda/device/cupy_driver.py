@@ -1,7 +1,5 @@
 """CUDA through CuPy: few methods, so that a test can simulate them. Nothing here has run on a GPU yet."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import uuid
@@ -115,7 +113,7 @@ class CudaGraph:
     def __init__(self, cupy: ModuleType, graph: CupyObject) -> None:
         self._failing, self._graph = _Failing(cupy), graph
 
-    def launch(self, stream: Stream) -> None:
+    def launch(self, stream: "Stream") -> None:
         with self._failing:
             self._graph.launch(stream.stream)
 
@@ -228,8 +226,7 @@ class Driver:
         """A device array (size,) of bytes, all 0, for as long as it is referenced."""
         cupy = self._cupy
         with _refusals(cupy):
-            memory = cupy.cuda.Memory(max(size, 1))
-            array = cupy.ndarray((size,), cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
+            array = cupy.ndarray((size,), cupy.uint8, memptr=cupy.cuda.MemoryPointer(cupy.cuda.Memory(max(size, 1)), 0))
             stream = cupy.cuda.Stream(non_blocking=True)  # waits for no learner, as the whole device would
             cupy.cuda.runtime.memsetAsync(array.data.ptr, 0, max(size, 1), stream.ptr)
             stream.synchronize()

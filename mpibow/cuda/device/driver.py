@@ -1,7 +1,5 @@
 """What CUDA's driver says: a GPU's properties, and its errors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mpibow.errors import DeviceError
@@ -49,7 +47,7 @@ class Memory:
     nbytes: int
 
     @property
-    def data(self) -> Memory:
+    def data(self) -> "Memory":
         return self
 
 

@@ -49,9 +49,11 @@ def find_device(
     assert gpu is not None
     users = [rank for rank, (_, _, _, other, _) in enumerate(everyone) if other and other.uuid == gpu.uuid]
     if len(users) > 1 and not share_gpu:
+        *others, last = map(str, users)
         raise DeviceError(
-            f"ranks {_listed(users)} on {host} all compute on {gpu}: start one rank a GPU, let each see its own "
-            "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average by MPI"
+            f"ranks {', '.join(others)} and {last} on {host} all compute on {gpu}: start one rank a GPU, let each see "
+            "its own (CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average "
+            "by MPI"
         )
     here = sorted((local, cores) for _, name, local, _, cores in everyone if name == host)
     cores = share_of_cores(allowed, [cores for _, cores in here], [local for local, _ in here].index(comm.local_rank))
@@ -90,7 +92,12 @@ def _open(
     if count == 0:
         seen = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is '{visible}')"
         raise DeviceError(f"device cuda: no GPU is visible{seen}: ask the batch system for one, {CPU}")
-    index = index_of(local_rank, local_size, count, share_gpu)
+    if local_size > count > 1 and not share_gpu:
+        raise DeviceError(
+            f"device cuda: {local_size} ranks on this node and {count} GPUs visible: start {count} ranks a node, "
+            "or set share_gpu=true"
+        )
+    index = local_rank % count  # where one is visible each was given its own, or all the same: UUIDs will show it
     gpu = driver.describe(index)
     if gpu.capability < OLDEST:
         raise DeviceError(
@@ -111,34 +118,14 @@ def _open(
     return gpu
 
 
-def index_of(local_rank: int, local_size: int, count: int, share_gpu: bool) -> int:
-    """The number of the GPU for a local rank where `count` are visible to it.
-
-    One visible and several ranks: each was given its own (or all the same: UUIDs will show it). Raises DeviceError
-    where there are several, but not one for each, unless they may share.
-    """
-    if count == 1:
-        return 0
-    if share_gpu or local_size <= count:
-        return local_rank % count
-    raise DeviceError(
-        f"device cuda: {local_size} ranks on this node and {count} GPUs visible: start {count} ranks a node, "
-        "or set share_gpu=true"
-    )
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
-
-
 NVIDIA, DISPLAY = "0x10de", "0x03"  # a PCI device's vendor, and how the class of its kind begins
 
 
 def has_gpu(root: Path = Path("/")) -> bool:
     """Whether this machine has a GPU of NVIDIA's, usable or not."""
-    devices = root.glob("sys/bus/pci/devices/*")
     return any(root.glob("dev/nvidia[0-9]*")) or any(
-        _text(each / "vendor") == NVIDIA and _text(each / "class").startswith(DISPLAY) for each in devices
+        _text(each / "vendor") == NVIDIA and _text(each / "class").startswith(DISPLAY)
+        for each in root.glob("sys/bus/pci/devices/*")
     )
 
 
@@ -151,7 +138,7 @@ def _text(path: Path) -> str:
 
 def parse_cores(text: str) -> list[int]:
     """The kernel's list of cores: "0-3,8,10-11" is 0, 1, 2, 3, 8, 10, 11; [] for any other text."""
-    cores: list[int] = []
+    cores = list[int]()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
         if not first.isdigit() or (last and not last.isdigit()):

@@ -59,14 +59,12 @@ class Machine:
             for i in range(len(target)):
                 self.put(target[i], source if source.ndim < target.ndim else source[i])
         elif isinstance(source, np.ndarray):
-            shape = target.shape[target.ndim - source.ndim :]
             staged = self._staged(target.nbytes).view(target.dtype).reshape(target.shape)
-            np.copyto(staged, source.reshape(shape))
+            np.copyto(staged, source.reshape(target.shape[target.ndim - source.ndim :]))
             self.driver.copy(target, staged.reshape(-1), self.stream)
             self.stream.synchronise()  # the staging memory may be written again
         else:
-            rows = [target] if target.size == source.size else [target[i] for i in range(len(target))]
-            for row in rows:
+            for row in [target] if target.size == source.size else [target[i] for i in range(len(target))]:
                 self.driver.copy(row, source, self.stream)
         self.mark()
 
@@ -97,7 +95,7 @@ class DeviceMemory:
 
     def __init__(self, driver: Driver, gpu: DeviceProperties) -> None:
         self._driver, self._gpu = driver, gpu
-        self._blocks: dict[str, PlanArray] = {}
+        self._blocks = dict[str, PlanArray]()
         self.peak = 0  # bytes held at once, of this rank
 
     @property

@@ -1,7 +1,5 @@
 """Ranks with a GPU each: device arrays by NCCL on one stream, small host objects by MPI. Not run between GPUs yet."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -29,10 +27,10 @@ class Nccl(Beside):
     a call is enqueued there and returns at once: `wait` for its end. Without, it is over on return.
     """
 
-    def __init__(self, host: Communicator, ring: CupyRing, stream: Stream, seconds: float = LATE) -> None:
+    def __init__(self, host: Communicator, ring: "CupyRing", stream: Stream, seconds: float = LATE) -> None:
         super().__init__(host, stream)
         self._ring, self._seconds = ring, seconds
-        self._agreed: set[str] = set()
+        self._agreed = set[str]()
         self._failed = ""
 
     def allreduce(self, array: PlanArray, stream: Stream | None = None) -> None:
@@ -165,7 +163,9 @@ def open_nccl(host: Communicator, stream: Stream, nccl: ModuleType | None = None
     Every rank must use a GPU of its own. Raises CommunicationError on all ranks if one has no NCCL, or another version
     of it.
     """
-    problem, version, identity = "", 0, None
+    problem = ""
+    version = 0
+    identity = None
     try:
         nccl = nccl or load_nccl()
         version = nccl.get_version()

@@ -15,12 +15,12 @@ SETTINGS = ("OMPI_MCA_", "OMPI_ALLOW_RUN_AS_ROOT", "MV2_USE_CUDA")  # how MPI is
 OF_A_JOB = ("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix", "OMPI_MCA_plm", "OMPI_MCA_initial_wdir")
 
 
-def takes_device_arrays(command: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> str:
+def takes_device_arrays(command: Sequence[str] | None = None) -> str:
     """'' if MPI takes device arrays, else the reason. Never raises, and never crashes this process."""
     command = command or [sys.executable, "-m", "mpibow.cuda.exchange.probe"]
     try:
         done = subprocess.run(
-            command, env=without_launcher(environment), capture_output=True, text=True, timeout=SECONDS, check=False
+            command, env=without_launcher(os.environ), capture_output=True, text=True, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return f"the probe did not end within {SECONDS:g} seconds"

@@ -1,7 +1,5 @@
 """The transport of device arrays between ranks: NCCL, an MPI library that takes them, or page-locked memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 
@@ -29,7 +27,7 @@ def open_transport(
     shared: bool = False,
     nccl: Callable[[Communicator, Stream], Nccl] = open_nccl,
     probe: Callable[[], str] = takes_device_arrays,
-) -> tuple[Nccl | Direct, str]:
+) -> "tuple[Nccl | Direct, str]":
     """The communicator of device arrays, and a note for the user. Collective; all ranks use the same transport.
 
     `shared`: this rank's GPU is another's as well, which NCCL does not support. auto is NCCL if possible, else MPI with

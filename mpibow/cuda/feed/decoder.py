@@ -27,7 +27,7 @@ class OnDevice(Decoder):
 
     def __init__(self, windows: Windows, size: int, feeder: Feeder) -> None:
         self._windows, self._size, self._feeder = windows, size, feeder
-        self._held: deque[tuple[Event, DaliObject]] = deque()  # sources of copies under way
+        self._held = deque[tuple[Event, DaliObject]]()  # sources of copies under way
 
     def graph(self, fn: ModuleType, types: ModuleType) -> DaliObject:
         corners = fn.external_source(name="corners", dtype=types.FLOAT, ndim=1, no_copy=True)

@@ -81,8 +81,9 @@ class _Stage:
 
     def __init__(self, data: Samples, rows: int, feeder: Feeder) -> None:
         self._data, self._feeder = data, feeder
-        inputs = inputs_of(data).items()
-        packing = pack({name: ((rows, *shape), np.dtype(dtype)) for name, (shape, dtype) in inputs}, ())
+        packing = pack(
+            {name: ((rows, *shape), np.dtype(dtype)) for name, (shape, dtype) in inputs_of(data).items()}, ()
+        )
         self._arrays = packing.views(feeder.memory.pinned(f"reading {data.name}", packing.size))
         self._copied: Event | None = None
 

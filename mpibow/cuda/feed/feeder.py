@@ -1,7 +1,5 @@
 """How a GPU is fed: slots in page-locked and in device memory, filled on a stream of their own, in order by events."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -46,7 +44,9 @@ class Packing:
 def pack(specs: Specs, sent: Collection[str]) -> Packing:
     """The arrays `specs` in a row, aligned; those that are `sent` come first, so that one copy takes them all."""
     assert set(sent) <= set(specs), (sent, list(specs))
-    begins, size, border = dict[str, int](), 0, 0
+    begins = dict[str, int]()
+    size = 0
+    border = 0
     for name in sorted(specs, key=lambda name: name not in sent):  # stable
         shape, dtype = specs[name]
         begins[name] = size
@@ -61,7 +61,7 @@ class DeviceSlot:
     Feeder lists its steps in order, each with its thread.
     """
 
-    def __init__(self, feeder: Feeder, packing: Packing, block: PlanArray, locked: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, feeder: "Feeder", packing: Packing, block: PlanArray, locked: npt.NDArray[np.uint8]) -> None:
         self._feeder, self._locked = feeder, locked
         self.packing, self.block, self.arrays = packing, block, packing.views(block)
         names = [name for name, begin in packing.begins.items() if begin < packing.sent]
@@ -132,10 +132,10 @@ class Feeder:
     def __init__(self, driver: Driver, index: int, memory: DeviceMemory) -> None:
         self.driver, self.index, self.memory = driver, index, memory
         self.stream = driver.stream(URGENT)
-        self._spare: list[DeviceSlot] = []
+        self._spare = list[DeviceSlot]()
         self._made = 0
-        self._blocks: list[str] = []
-        self._pending: deque[tuple[Event, Event, float]] = deque()  # asked, ready, share; in order
+        self._blocks = list[str]()
+        self._pending = deque[tuple[Event, Event, float]]()  # asked, ready, share; in order
         self._waited = 0.0
 
     def attach(self) -> None:

@@ -54,7 +54,7 @@ class ToGpu(Feed):
         super().__init__(data)
         self._feeder, self._filling = feeder, filling
         self.sent = (*specs_of(data, 1),) if sent is None else sent
-        self._fills: dict[int, Fill] = {}  # by slot
+        self._fills = dict[int, Fill]()  # by slot
 
     def attach(self) -> None:
         self._feeder.attach()
@@ -107,7 +107,10 @@ def open_source(loading: Loading, feeder: Feeder, bind: Bind) -> tuple[Reader, F
 
     Raises DeviceError where the GPU has no memory for resident data.
     """
-    data, damages, threads, sent = loading.train, loading.damages["train"], loading.threads, sent_of(loading)
+    data = loading.train
+    damages = loading.damages["train"]
+    threads = loading.threads
+    sent = sent_of(loading)
     if not loading.choice.on_device:
         return loading.open()[0], ToGpu(data, feeder, sent)
     if isinstance(data, Decoded):

@@ -31,7 +31,7 @@ class Handles:
     """One cuDNN handle a stream, made when the stream is first bound to: never while one is being captured."""
 
     def __init__(self) -> None:
-        self._of: dict[int, int] = {}
+        self._of = dict[int, int]()
         self._lock = threading.Lock()
 
     def of(self, stream: Stream) -> int:

@@ -73,10 +73,6 @@ def add_backward(call: Call) -> Launches:
     return [_launch("unary", call.dy, dx, float(c), of=("Scale",)) for c, dx in pairs if dx is not None]
 
 
-def add_relu_forward(call: Call) -> Launches:
-    return sum_forward(call, least=0.0)
-
-
 def add_relu_backward(call: Call) -> Launches:
     different = {id(dx): dx for dx in call.dx if dx is not None}.values()  # both may be one array
     return [_launch("unary_back", call.dy, call.y, dx, 0.0, of=("Relu",)) for dx in different]

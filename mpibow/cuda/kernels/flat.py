@@ -81,8 +81,9 @@ def apply(
     text: str, weights: DeviceArray, arrays: Sequence[DeviceArray], total: DeviceArray | None, step: DeviceArray
 ) -> Launch:
     """`text` is that of the formula; total None where nothing was received."""
-    arguments = (weights, *filled(arrays), total, step, *_extents(weights))
-    return Launch("apply", _turns(weights.shape[1]), arguments, formula=text)
+    return Launch(
+        "apply", _turns(weights.shape[1]), (weights, *filled(arrays), total, step, *_extents(weights)), formula=text
+    )
 
 
 def filled(arrays: Sequence[DeviceArray]) -> list[DeviceArray | None]:
@@ -113,8 +114,9 @@ def stepped(
     extents = (size, stride, kept, k)
     if kernel == "sgd_update":
         return Launch(kernel, _turns(int(size)), (*arrays, *extents), formula=local.formula)
-    groups = local.scalars.shape[1]
-    return Launch(kernel, (_chunks(int(size)), 1, 1), (*arrays, *extents, groups), formula=local.formula)
+    return Launch(
+        kernel, (_chunks(int(size)), 1, 1), (*arrays, *extents, local.scalars.shape[1]), formula=local.formula
+    )
 
 
 def rows_mean(rows: DeviceArray, mean: DeviceArray) -> Launch:
@@ -177,8 +179,7 @@ def report_batch(
     loss: DeviceArray, hits: DeviceArray | None, norm: DeviceArray, report: DeviceArray, count: int, stride: int = 1
 ) -> Launch:
     """report (3,) float64 <- summed loss and hits (may be None), and norm (1,), which the loss may spoil."""
-    arguments = (loss, hits, norm, report, count, stride)
-    return Launch("report_batch", ONE, arguments)
+    return Launch("report_batch", ONE, (loss, hits, norm, report, count, stride))
 
 
 def enter_reports(reports: DeviceArray, unsent: DeviceArray, tail: DeviceArray | None, step: DeviceArray) -> Launch:

@@ -86,8 +86,7 @@ def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int, names: Collec
     Raises ShapeError where an operator has no such form.
     """
     wide = frozen(widen(graph, k, WIDENED, ROWS, View, Beside), names)
-    layout = choose_layout(wide, kernels)
-    plan = compile_plan(wide, layout, kernels, dtype, training=True)
+    plan = compile_plan(wide, choose_layout(wide, kernels), kernels, dtype, training=True)
     loss = gradient(plan.graph.outputs["loss"])  # every learner's is the mean of its own batch
     value = plan.program.values[loss]
     assert value.constant is not None

@@ -1,7 +1,5 @@
 """The gain of a rank's learners in a GPU's memory, which never comes to the host for a pass to read it."""
 
-from __future__ import annotations
-
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 class DeviceGain:
     """mpibow.sync.gain in device memory: `common` (2,) is (gain - 1) / k and gain / k as the next pass reads them."""
 
-    def __init__(self, passes: DeviceFlat) -> None:
+    def __init__(self, passes: "DeviceFlat") -> None:
         self._passes, machine = passes, passes.machine
         self._state = machine.zeros(1, flat.GAIN)
         # The stand-ins for (gain - 1) / k and 1 / k + (gain - 1) / k in a pass: their values are only on the device.

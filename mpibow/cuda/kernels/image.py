@@ -64,7 +64,10 @@ def normalise_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
 
 
 def normalise_forward(call: Call) -> Launches:
-    x, y, op, shape = call.x0, call.y, call.op, call.shapes.y
+    x = call.x0
+    y = call.y
+    op = call.op
+    shape = call.shapes.y
     means = Constant(np.array(op.mean, np.float32))
     scales = Constant((1.0 / np.array(op.std, np.float64)).astype(np.float32))
     flags = shape[1], prod(shape[2:]), len(op.mean) != shape[1], call.shapes.formats.y == "acdb"

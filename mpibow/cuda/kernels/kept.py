@@ -79,5 +79,8 @@ class Folder:
 
     def _head(self, spec: Spec, made: Made) -> Head:
         about = {"magic": MAGIC, "version": VERSION, "spec": repr(spec), "about": list(self.about)}
-        plan = {key: value for key, value in asdict(made).items() if key != "blob"}
-        return {**about, **plan, "bytes": len(made.blob)}
+        return {
+            **about,
+            **{key: value for key, value in asdict(made).items() if key != "blob"},
+            "bytes": len(made.blob),
+        }

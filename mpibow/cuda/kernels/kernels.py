@@ -163,8 +163,7 @@ def warps(rows: int) -> Grid:
 
 def lanes(*dtypes: npt.DTypeLike) -> int:
     """Elements that a thread takes at once of arrays of these types: 16 bytes of the widest."""
-    widest: int = max(np.dtype(dtype).itemsize for dtype in dtypes)
-    return 16 // widest
+    return 16 // max(np.dtype(dtype).itemsize for dtype in dtypes)
 
 
 def kind(array: Array) -> str:

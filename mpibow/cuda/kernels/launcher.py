@@ -29,9 +29,9 @@ class Launcher:
         major, minor = machine.found.gpu.capability
         self.machine, self._driver, self._folder, self._compile = machine, machine.driver, folder, compile_
         self.architecture, self._cuda = f"sm_{major}{minor}", machine.driver.runtime() // 1000
-        self._modules: dict[tuple[str, str], tuple[int, Mapping[str, str]]] = {}  # by source and formula
-        self._functions: dict[tuple[str, str], int] = {}  # by kernel and formula
-        self.constants: dict[tuple[str, bytes], DeviceArray] = {}
+        self._modules = dict[tuple[str, str], tuple[int, Mapping[str, str]]]()  # by source and formula
+        self._functions = dict[tuple[str, str], int]()  # by kernel and formula
+        self.constants = dict[tuple[str, bytes], DeviceArray]()
 
     def __call__(self, launches: Sequence[Launch]) -> Enqueue:
         calls = [_Call(self._driver, self._function(one.kernel, one.formula), one, self._constant) for one in launches]

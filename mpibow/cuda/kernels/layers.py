@@ -93,7 +93,9 @@ class Weighted(_Layer):
         return self.bind(call, spec, arrays)
 
     def backward(self, call: Call) -> Enqueue:
-        specs, dy, runs = self.specs(call.op, call.shapes), call.dy, list[Enqueue]()
+        specs = self.specs(call.op, call.shapes)
+        dy = call.dy
+        runs = list[Enqueue]()
         if "relu" in specs and (call.dw or isinstance(call.op, ConvRelu)):
             arrays = {"dy": dy}
             if isinstance(call.op, ConvRelu):
@@ -117,8 +119,7 @@ class Weighted(_Layer):
 class Norm(_Layer):
     """BatchNorm and NormAddRelu; forward saves the elements that relu passes as a mask."""
 
-    def formats(self, op: Op, shapes: Shapes, given: Tags) -> Formats:
-        return last_formats(op, shapes, given)
+    formats = staticmethod(last_formats)
 
     def buffers(self, op: Op, shapes: Shapes) -> Buffers:
         specs = self.specs(op, shapes)
@@ -153,13 +154,12 @@ class Norm(_Layer):
         specs = self.specs(call.op, call.shapes)
         if "backward" not in specs:
             raise ShapeError(f"{call.name}: {listing.FROZEN}")
-        spec = specs["backward"]
         arrays = {"dy": call.dy, "x": call.x0, "weight": call.w["weight"], **call.saved}
         arrays |= {"dweight": call.dw["weight"], "dbias": call.dw["bias"]}
         arrays["dx"] = call.scratch["dx"] if call.dx[0] is None else call.dx[0]
         if len(call.x) > 1:
             arrays["dz"] = call.scratch["dz"] if call.dx[1] is None else call.dx[1]
-        return self.bind(call, spec, arrays)
+        return self.bind(call, specs["backward"], arrays)
 
 
 def _named(spec: CudnnSpec, product: str, convolution: Sequence[str], *arrays: PlanArray) -> dict[str, PlanArray]:

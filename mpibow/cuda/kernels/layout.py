@@ -51,10 +51,16 @@ def reorder_backward(call: Call) -> Launches:
     return _transpose(call.dy, call.dx0, *transposed(call.op.target, call.op.source, call.shapes.y))
 
 
-def _runs(axis: int, tag: str, shape: Shape) -> tuple[int, int]:
-    """The number and length of a tensor's (shape) runs of memory in one that is longer along `axis`."""
+def _runs(call: Call, shape: Shape) -> tuple[int, int]:
+    """The number and length of a tensor's (shape) runs of memory in one that is longer along the operator's axis.
+
+    Replicas have their channels beside one another; each has runs of its own.
+    """
+    axis = getattr(call.op, "axis", 1)
+    tag = call.shapes.formats.y
+    k = getattr(call.op, "replicas", 1)
     extents, place = physical(tag, shape), parse(tag)[0].index(axis)
-    return prod(extents[:place]), prod(extents[place:])
+    return k * prod(extents[:place]), prod(extents[place:]) // k
 
 
 def _copy(source: Array, target: Array, runs: int, length: int, zeros: int, step: int, stride: int) -> Launch:
@@ -64,8 +70,7 @@ def _copy(source: Array, target: Array, runs: int, length: int, zeros: int, step
     unit = PACK if gcd(*addresses, *(number * size for number in (length, zeros, step, stride))) % PACK == 0 else size
     numbers = (np.int64(number * size // unit) for number in (length, zeros, step, stride))
     kernel = instance("copy_runs", "Pack<float, 4>" if unit == PACK else UNITS[size])
-    count = runs * (length + zeros) * size // unit
-    return Launch(kernel, turns(count), (source, target, np.int64(runs), *numbers))
+    return Launch(kernel, turns(runs * (length + zeros) * size // unit), (source, target, np.int64(runs), *numbers))
 
 
 def _from(array: Array, element: int) -> Array:
@@ -74,16 +79,9 @@ def _from(array: Array, element: int) -> Array:
 
 def _places(call: Call) -> list[tuple[int, int, int]]:
     """(first element, runs, length) of every input in the output, and the output's own run last: (0, runs, stride)."""
-    axis, tag = getattr(call.op, "axis", 1), call.shapes.formats.y
-    parts = [_apart(call, *_runs(axis, tag, shape)) for shape in (*call.shapes.x, call.shapes.y)]
+    parts = [_runs(call, shape) for shape in (*call.shapes.x, call.shapes.y)]
     starts = accumulate((length for _, length in parts[:-1]), initial=0)
     return [(start, *part) for start, part in zip(starts, parts, strict=True)]
-
-
-def _apart(call: Call, runs: int, length: int) -> tuple[int, int]:
-    """Replicas have their channels beside one another; each has runs of its own."""
-    k = getattr(call.op, "replicas", 1)
-    return k * runs, length // k
 
 
 def last_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:

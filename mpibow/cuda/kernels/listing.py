@@ -84,7 +84,9 @@ def dense(op: Dense, shapes: Shapes, precision: Precision) -> CudnnSpecs:
     """
     k, io, units, *front = getattr(op, "replicas", 1), precision.io, op.units, *shapes.x[0][:-1]
     n, features = math.prod(front), shapes.x[0][-1] // k
-    x, y, w = (n, k * features, 1, 1), (n, k * units, 1, 1), (k * units, features, 1, 1)
+    x = (n, k * features, 1, 1)
+    y = (n, k * units, 1, 1)
+    w = (k * units, features, 1, 1)
     found: CudnnSpecs
     if precision.tensor_cores:
         of_x, of_y = (features, k * features, 1), (units, k * units, 1)

@@ -82,5 +82,4 @@ def _gathered(
 ) -> Launches:
     (index, rows), (other, other_rows), n = mine, theirs, call.dy.size
     arguments = call.dy, call.saved["error"], index, other, table, gradient, call.op.factors, rows, other_rows, n
-    zeroed = fill(gradient, 0.0)
-    return [zeroed, *launch("gathered", warps(n), *arguments, of=(integer(index), integer(other)))]
+    return [fill(gradient, 0.0), *launch("gathered", warps(n), *arguments, of=(integer(index), integer(other)))]

@@ -28,13 +28,20 @@ def layer_buffers(op: LayerNorm, shapes: Shapes) -> Buffers:
 
 
 def layer_forward(call: Call) -> Launches:
-    x, w, saved, extents = call.x0, call.w, call.saved, _extents(call.op, call.shapes)
+    x = call.x0
+    w = call.w
+    saved = call.saved
+    extents = _extents(call.op, call.shapes)
     rest = call.y, saved["mean"], saved["inverse"], float(call.op.epsilon), *extents
     return launch("layer_norm", warps(extents[0]), x, w["weight"], w["bias"], *rest, of=(kind(x),))
 
 
 def layer_backward(call: Call) -> Launches:
-    x, dw, dx, mean, inverse = call.x0, call.dw, call.dx[0], call.saved["mean"], call.saved["inverse"]
+    x = call.x0
+    dw = call.dw
+    dx = call.dx[0]
+    mean = call.saved["mean"]
+    inverse = call.saved["inverse"]
     rows, features, group, replicas = _extents(call.op, call.shapes)
     launches = [
         Launch(

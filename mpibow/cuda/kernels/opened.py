@@ -55,7 +55,10 @@ class Gpu:
 
     def __post_init__(self) -> None:
         if self.precision.io == "bfloat16":
-            _name_bfloat16()
+            try:
+                importlib.import_module("ml_dtypes")  # adds bfloat16 to NumPy
+            except ImportError:
+                raise DeviceError(f"precision bf16: ml_dtypes is not installed: {install('cuda')}") from None
         self.flat = DeviceFlat(self.machine, self.bind)
         self.scale = LossScale(self.machine, self.precision.name)
 
@@ -103,7 +106,9 @@ class Gpu:
         parts = self.machine.zeros(len(chunks_of(gradient.size, CHUNK)), "float64", "learners' norms")
         launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
         loss, report = outputs["loss"], self.flat.reports[number]
-        hits, first, count = outputs.get("accuracy"), number if learners > 1 else 0, loss.size // learners
+        hits = outputs.get("accuracy")
+        first = number if learners > 1 else 0
+        count = loss.size // learners
         hits = None if hits is None else hits[first:]
         launches.append(report_batch(loss[first:], hits, norm, report, count, learners))
         return [self.bind(launches)]
@@ -167,7 +172,9 @@ class Gpu:
 
 def open_gpu(machine: Machine, precision: str, *, graphs: bool, ranges: Range) -> Gpu:
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
-    chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
+    chosen = PRECISIONS[NAMES.get(precision, precision)]
+    shadows = Shadows()
+    handles = Handles()
     library, found = load_cudnn(), machine.found.gpu
     folder = cache_folder()
     kept = plan_folder(folder, found, TRIES)
@@ -194,11 +201,3 @@ def runs_of(bound: BoundPlan) -> list[Enqueue]:
 def widened(array: Array) -> Array:
     """Numbers of 16 bits as float32."""
     return array.astype(np.float32) if array.dtype.itemsize == 2 else array
-
-
-def _name_bfloat16() -> None:
-    """Imports ml_dtypes, which adds bfloat16 to NumPy."""
-    try:
-        importlib.import_module("ml_dtypes")
-    except ImportError:
-        raise DeviceError(f"precision bf16: ml_dtypes is not installed: {install('cuda')}") from None

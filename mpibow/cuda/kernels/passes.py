@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.device.cupy_driver import Event
@@ -42,22 +41,20 @@ class DeviceFlat:
 
     def __init__(self, machine: Machine, bind: Bind) -> None:
         self.machine, self.bind = machine, bind
+        self.zeros, self.host = machine.zeros, machine.host
         self._make_room(SLOT)
         self._next, self._passed = 0, list[Event | None]([None, None])
         self.norms: DeviceArray
         self.reports: DeviceArray
         self._gradients: DeviceArray
         self._row: DeviceArray | None = None
-        self._bound: dict[tuple[object, ...], tuple[Enqueue, DeviceArray]] = {}
+        self._bound = dict[tuple[object, ...], tuple[Enqueue, DeviceArray]]()
 
     def _make_room(self, slot: int) -> None:
         self._sent = self.machine.pinned(STEPS * slot, "rates").reshape(STEPS, slot)
         self._steps = self.machine.zeros((STEPS, slot), "uint8")
 
     # Arrays
-
-    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
-        return self.machine.zeros(shape, dtype)
 
     def put(self, target: DeviceArray, source: PlanArray) -> None:
         if isinstance(source, int):
@@ -68,9 +65,6 @@ class DeviceFlat:
                 self.run("put", (target,), lambda *_: [fill(row.reshape(-1), 0.0) for row in rows], writes=True)
         else:
             self.machine.put(target, source)
-
-    def host(self, array: DeviceArray) -> Array:
-        return self.machine.host(array)
 
     def rows_sum(self, rows: DeviceArray) -> Array:
         """The sum of rows (k, size), on the host."""
@@ -222,8 +216,7 @@ class DeviceFlat:
         def make(step: DeviceArray, _: DeviceArray) -> Sequence[Launch]:
             return [flat.apply(text, weights, arrays, total, step)]
 
-        name = f"apply {id(half.formula)}"
-        self.run(name, (weights, *arrays, total), make, writes=half.moves, **_numbers(half))
+        self.run(f"apply {id(half.formula)}", (weights, *arrays, total), make, writes=half.moves, **_numbers(half))
 
     def sma_alone(
         self, step: StepArrays, sums: DeviceArray, *, local: Local, alpha: float, extra: Number, chunks: range

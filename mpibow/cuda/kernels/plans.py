@@ -68,7 +68,7 @@ class Planner:
         self, target: Target, tries: int = 1, folder: Folder | None = None, timer: Timer | None = None
     ) -> None:
         self._target, self._tries, self._folder, self._timer = target, tries, folder, timer
-        self._made: dict[Spec, Executable] = {}
+        self._made = dict[Spec, Executable]()
         self._lock = threading.Lock()  # learners bind their plans one after the other
 
     def plan(self, spec: Spec) -> Executable:
@@ -149,8 +149,7 @@ def candidates(spec: Spec, target: Target, tries: int) -> Iterator[Executable]:
             engine, _ = graph.get_engine_and_knobs_at_index(index)
             if engine not in BACKEND_ENGINES:
                 continue
-            notes = graph.get_behavior_notes_for_plan_at_index(index)
-            compiled = cudnn.behavior_note.RUNTIME_COMPILATION in notes
+            compiled = cudnn.behavior_note.RUNTIME_COMPILATION in graph.get_behavior_notes_for_plan_at_index(index)
             if not left[compiled]:
                 continue
             graph.build_plan_at_index(index)

@@ -20,8 +20,7 @@ def formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
 def windows(op: Op, x: Shape, y: Shape) -> Array:
     """The struct of that name; global pooling is one adaptive window."""
     extents, counts = x[2:], y[2:] or (1, 1)
-    none = (0, 0)
-    kernel, stride, pad = (getattr(op, name, none) for name in ("kernel", "stride", "padding"))
+    kernel, stride, pad = (getattr(op, name, (0, 0)) for name in ("kernel", "stride", "padding"))
     sides = list(zip(extents, counts, kernel, stride, pad, strict=True))
     return np.array((*sides, x[1], getattr(op, "count_padding", True)), WINDOWS)[()]
 

@@ -48,7 +48,7 @@ class Shadows:
     """Flat arrays and their copies, element for element. An array without a copy stands for itself."""
 
     def __init__(self) -> None:
-        self._pairs: list[tuple[DeviceArray, DeviceArray]] = []
+        self._pairs = list[tuple[DeviceArray, DeviceArray]]()
 
     def add(self, flat: DeviceArray, copy: DeviceArray) -> None:
         self._pairs.append((flat, copy))

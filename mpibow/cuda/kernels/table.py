@@ -102,7 +102,7 @@ def _pointwise(op: type[Op]) -> LaunchKernel:
 
 LAUNCHED: Mapping[type[Op], LaunchKernel] = {
     **{op: _pointwise(op) for op in ops.POINTWISE},
-    AddRelu: _same(elementwise.add_relu_forward, elementwise.add_relu_backward),
+    AddRelu: _same(partial(elementwise.sum_forward, least=0.0), elementwise.add_relu_backward),
     Convert: _same(elementwise.convert_forward, elementwise.convert_backward),
     Reorder: LaunchKernel(layout.reorder_forward, layout.reorder_backward, formats=layout.reorder_formats),
     Sum: _same(elementwise.sum_forward),

@@ -27,7 +27,9 @@ PARTS = (Concat, PadChannels)  # operators on any layout that does not cut their
 @emitted
 def turn_part(b: IRBuilder, source: Value, target: Value, row: Value, step: Value, rows: Value, columns: Value) -> None:
     """target's lines, `step` bytes from each other, <- the columns of source's rows, `row` bytes from each other."""
-    read, written, lines = first_lanes(b, columns), first_lanes(b, rows), list[Value]()
+    read = first_lanes(b, columns)
+    written = first_lanes(b, rows)
+    lines = list[Value]()
     for i in range(TILE):
         there = b.icmp_signed("<", I64(i), rows)
         lines.append(load_some(b, read, b.add(source, b.select(there, b.mul(row, I64(i)), I64(0))), 0))
@@ -49,12 +51,17 @@ def copy_box(
     axes: Words,
 ) -> None:
     """target <- source, 4 bytes an element. axes are the extent and both distances of each outer axis."""
-    sr, tr, sc, tc = source_row, target_row, source_column, target_column
+    sr = source_row
+    tr = target_row
+    sc = source_column
+    tc = target_column
     blocks = 1
     for axis in range(0, len(axes), 3):
         blocks *= axes[axis]
     for block in range(blocks):
-        s, t, rest = 0, 0, block
+        s = 0
+        t = 0
+        rest = block
         for axis in range(len(axes) - 3, -1, -3):
             extent = axes[axis]
             at = rest % extent

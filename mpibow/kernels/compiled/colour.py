@@ -70,7 +70,9 @@ def _toned(
 
 @inlined
 def _saturated(y: Array, size: int, f: float, least: Real, most: Real) -> None:
-    red, green, blue = y[:size], y[size : 2 * size], y[2 * size :]
+    red = y[:size]
+    green = y[size : 2 * size]
+    blue = y[2 * size :]
     slope, rest = _f(f), _f(1.0 - f)
     for j in range(size):
         shift = _grey(red[j], green[j], blue[j]) * rest

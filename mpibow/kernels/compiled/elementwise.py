@@ -56,7 +56,9 @@ def weighted_sum(y: Address, n: int, inputs: Words, factors: Floats) -> None:
     c0, c1 = factors[0], factors[1]
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-        to, x0, x1 = floats(y + 4 * start, m), floats(inputs[0] + 4 * start, m), floats(inputs[1] + 4 * start, m)
+        to = floats(y + 4 * start, m)
+        x0 = floats(inputs[0] + 4 * start, m)
+        x1 = floats(inputs[1] + 4 * start, m)
         for i in range(m):
             to[i] = c0 * x0[i] + c1 * x1[i]
         for k in range(2, len(inputs)):
@@ -82,7 +84,9 @@ def product(y: Address, n: int, inputs: Words) -> None:
     """y = x0 x1 ..."""
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-        to, x0, x1 = floats(y + 4 * start, m), floats(inputs[0] + 4 * start, m), floats(inputs[1] + 4 * start, m)
+        to = floats(y + 4 * start, m)
+        x0 = floats(inputs[0] + 4 * start, m)
+        x1 = floats(inputs[1] + 4 * start, m)
         for i in range(m):
             to[i] = x0[i] * x1[i]
         for k in range(2, len(inputs)):
@@ -116,7 +120,9 @@ def largest(y: Address, winner: Address, n: int, inputs: Words) -> None:
     """y = the largest, NaN above all; winner = the first input that has it."""
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-        best, which, x0 = floats(y + 4 * start, m), integers(winner + 4 * start, m), floats(inputs[0] + 4 * start, m)
+        best = floats(y + 4 * start, m)
+        which = integers(winner + 4 * start, m)
+        x0 = floats(inputs[0] + 4 * start, m)
         for i in range(m):
             best[i] = x0[i]
             which[i] = 0

@@ -6,19 +6,15 @@ it sleeps; for a while it does not, once something else has taken its core.
 
 import ctypes
 from collections.abc import Sequence
-from platform import machine
 
 import numpy as np
-from llvmlite import ir
-from llvmlite.ir import IRBuilder, Value
-from numba import types
 
 from mpibow.graph import Array, ArraysByName, kernel
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.kernel import Rows
 
 from .code_cache import jit
-from .command import Command, _execute, call, instruction, together
+from .command import Command, _execute, call, together
 from .native import Doubles, Floats, Octets, Words, floats, native, octets, words
 from .numeric import inlined
 
@@ -32,15 +28,6 @@ LOOK = 300_000  # nanoseconds before it sleeps
 CALM = 50_000  # in which the other thread leaves Python's lock, as waiting for that is sleep
 SLOW, RESTS = 200_000, 1000  # a look so late: something else wants the core, which is left alone in so many waits
 BLOCK = 4096
-
-
-@instruction(types.int32)
-def _pause(context: object, builder: IRBuilder) -> Value:
-    """Leaves the core's units to its other thread for a moment."""
-    if machine() == "x86_64":
-        kind = ir.FunctionType(ir.VoidType(), [])
-        builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
-    return ir.IntType(32)(0)
 
 
 @jit
@@ -63,7 +50,6 @@ def _wait(box: Array, semaphore: int) -> int:
         while now <= end:
             if call(box[TRY], semaphore, 0, 0, 0) == 0:
                 return 0
-            _pause()
             now = _now(box, semaphore)
         own[AWAY] = RESTS * (now > end + SLOW)
     return 1 if call(box[WAIT], semaphore, 0, 0, 0) == 0 else -1
@@ -82,7 +68,7 @@ def _take(box: Array, done: bool) -> int:
         if box[COUNT] == 0 or failed >= 0:
             end = _now(box, box[GIVEN]) + CALM * (1 - slept)
             while _now(box, box[GIVEN]) < end:
-                _pause()
+                pass
             return failed
 
 

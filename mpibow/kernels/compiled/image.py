@@ -46,7 +46,12 @@ def _between(row: Array, target: Array, start: int, flip: bool) -> None:
 @inlined
 def _window(x: int, y: int, sizes: Array, top: int, left: int, flip: bool) -> None:
     """y = the window at (top, left) of the image at x, with zeros around the image: every number is written once."""
-    channels, height, width, rows, columns, octet = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
+    channels = sizes[0]
+    height = sizes[1]
+    width = sizes[2]
+    rows = sizes[3]
+    columns = sizes[4]
+    octet = sizes[5]
     first, last = max(-left, 0), min(columns, width - left)  # the columns of the window that lie in the image
     start, length = columns - last if flip else first, last - first
     for c in range(channels):
@@ -76,7 +81,9 @@ def windows(
     width = 1 if sizes[5] else 4  # bytes of a number
     image, window = width * sizes[0] * sizes[1] * sizes[2], width * sizes[0] * sizes[3] * sizes[4]
     for i in range(n):
-        top, left, flip = (sizes[1] - sizes[3]) // 2, (sizes[2] - sizes[4]) // 2, False
+        top = (sizes[1] - sizes[3]) // 2
+        left = (sizes[2] - sizes[4]) // 2
+        flip = False
         if counter:
             w = first_block(counter, i, node)
             top = _place(w[0], sizes[1] + 2 * pad - sizes[3] + 1) - pad
@@ -149,7 +156,9 @@ def normalised(
     """y (n, channels, size) = (x - mean) scale, with `each` means a channel: 1 or `size`; x is uint8 where `octet`."""
     for plane in range(planes):
         channel = plane % channels
-        scale, mean, row = scales[channel], row_at(means, channel, each), row_at(y, plane, size)
+        scale = scales[channel]
+        mean = row_at(means, channel, each)
+        row = row_at(y, plane, size)
         if octet:
             _centred(octets(x + plane * size, size), row, mean, scale)
         else:

@@ -58,7 +58,9 @@ def _two(
     gain: float,
 ) -> tuple[float, float]:
     """A whole update of a part of two rows, where there are only two, in registers; their sum |u|^2 and |U|^2."""
-    squares, square, half = 0.0, 0.0, w0.dtype.type(0.5)
+    squares = 0.0
+    square = 0.0
+    half = w0.dtype.type(0.5)
     for j in range(len(w0)):
         x, y = w0[j], w1[j]
         u0, u1 = step(x, g0[j], s0, j, c0), step(y, g1[j], s1, j, c1)
@@ -92,7 +94,9 @@ def _pair(
     """A part of two rows of several, without the common step; their sum |u|^2. `total` and `mean` move once."""
     squares = 0.0
     for j in range(len(w0)):
-        x, y, centre = w0[j], w1[j], mean[j]
+        x = w0[j]
+        y = w1[j]
+        centre = mean[j]
         u0, u1 = step(x, g0[j], s0, j, c0), step(y, g1[j], s1, j, c1)
         squares = plus_square(plus_square(squares, u0), u1)
         total[j] = total[j] + u0 + u1
@@ -162,7 +166,9 @@ def sma_alone(
                     pull,
                     further,
                 )
-                squares, square, a = squares + x, square + y, b
+                squares = squares + x
+                square = square + y
+                a = b
                 continue
             part, centre = total[: b - a], mean[: b - a]
             part[:] = 0

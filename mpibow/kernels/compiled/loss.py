@@ -67,9 +67,13 @@ def soft_cross_entropy(
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
     for i in range(len(y)):
         at = 4 * i * classes
-        x, given, slope_row = floats(logits + at, classes), floats(target + at, classes), floats(slope + at, classes)
+        x = floats(logits + at, classes)
+        given = floats(target + at, classes)
+        slope_row = floats(slope + at, classes)
         best = largest(integers(logits + at, classes))
-        total, mass, dot = _f(0), _f(0), _f(0)
+        total = _f(0)
+        mass = _f(0)
+        dot = _f(0)
         for j in range(classes):
             below, share = x[j] - best, rest * given[j] + spread
             mass += share
@@ -86,7 +90,9 @@ def soft_cross_entropy(
 def scale_rows(slope: Address, dy: Floats, dx: Address, classes: int) -> None:
     """dx[i, c] = slope[i, c] dy[i]."""
     for i in range(len(dy)):
-        slope_row, dx_row, d = row_at(slope, i, classes), row_at(dx, i, classes), dy[i]
+        slope_row = row_at(slope, i, classes)
+        dx_row = row_at(dx, i, classes)
+        d = dy[i]
         for j in range(classes):
             dx_row[j] = slope_row[j] * d
 

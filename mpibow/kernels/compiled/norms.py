@@ -32,7 +32,9 @@ def normalise(
     size = channels * positions
     for row in range(rows):
         at, first = 4 * row * size, 4 * (row % groups) * channels
-        here, there, scales = floats(x + at, size), floats(y + at, size), floats(weight + first, channels)
+        here = floats(x + at, size)
+        there = floats(y + at, size)
+        scales = floats(weight + first, channels)
         mean, square = _f(0), _f(0)
         if bias:
             total = _f(0)
@@ -94,7 +96,9 @@ def normalise_back(
                 dscales[j] += part
                 along += part * scales[j]
         elif positions == 1:
-            slope, here, dshifts = floats(dy + at, size), floats(x + at, size), floats(dbias + first, channels)
+            slope = floats(dy + at, size)
+            here = floats(x + at, size)
+            dshifts = floats(dbias + first, channels)
             for j in range(channels):
                 part = slope[j] * ((here[j] - mean) * inverse)
                 dscales[j] += part
@@ -119,7 +123,9 @@ def normalise_back(
             continue
         total, along = total / _f(size), along / _f(size) * inverse
         if positions == 1:
-            slope, here, made = floats(dy + at, size), floats(x + at, size), floats(dx + at, size)
+            slope = floats(dy + at, size)
+            here = floats(x + at, size)
+            made = floats(dx + at, size)
             for j in range(channels):
                 made[j] = (slope[j] * scales[j] - total - (here[j] - mean) * along) * inverse
         else:

@@ -25,7 +25,9 @@ def rows(x: Address, y: Address, blocks: int, classes: int, logarithm: bool) -> 
     """Of rows (blocks, classes)."""
     for row in range(blocks):
         at = 4 * row * classes
-        x_row, y_row, best = floats(x + at, classes), floats(y + at, classes), largest(integers(x + at, classes))
+        x_row = floats(x + at, classes)
+        y_row = floats(y + at, classes)
+        best = largest(integers(x + at, classes))
         total = _f(0)
         if logarithm:
             for j in range(classes):
@@ -47,7 +49,9 @@ def rows_back(dy: Address, y: Address, dx: Address, blocks: int, classes: int, l
     """dy - exp(y) sum(dy), or y (dy - sum(y dy))."""
     for row in range(blocks):
         at = 4 * row * classes
-        dy_row, y_row, dx_row = floats(dy + at, classes), floats(y + at, classes), floats(dx + at, classes)
+        dy_row = floats(dy + at, classes)
+        y_row = floats(y + at, classes)
+        dx_row = floats(dx + at, classes)
         total = _f(0)
         if logarithm:
             for j in range(classes):

@@ -106,7 +106,10 @@ def _remember(gate: int, bias: int, cell: int, before: int, units: int) -> None:
 @inlined
 def _let_out(gate: int, bias: int, cell: int, tanhs: int, y: int, units: int) -> None:
     _open(gate, bias, units)
-    o, c, h, out = floats(gate, units), floats(cell, units), floats(tanhs, units), floats(y, units)
+    o = floats(gate, units)
+    c = floats(cell, units)
+    h = floats(tanhs, units)
+    out = floats(y, units)
     for j in range(units):
         h[j] = tanh(c[j])
     for j in range(units):
@@ -168,7 +171,10 @@ def return_steps(
     for step in range(t - 1, -1, -1):
         for i in range(n):
             at, offset = (i * t + step) * one, i * one
-            gate, dgate, h, c = gates + number * at, dgates + number * at, dh + offset, dc + offset
+            gate = gates + number * at
+            dgate = dgates + number * at
+            h = dh + offset
+            c = dc + offset
             before = _before(y + at - one, first, offset, step)
             floats(past + at, units)[:] = 0
             if before:
@@ -187,7 +193,10 @@ def return_steps(
 @inlined
 def _let_out_back(gate: int, dgate: int, tanhs: int, dy: int, dh: int, dc: int, units: int) -> None:
     """The gradients of o and c from the gradients of y: the step's own, and those from later steps."""
-    o, do, h, dc_ = floats(gate, units), floats(dgate, units), floats(tanhs, units), floats(dc, units)
+    o = floats(gate, units)
+    do = floats(dgate, units)
+    h = floats(tanhs, units)
+    dc_ = floats(dc, units)
     here, behind = floats(dy, units), floats(dh, units)
     for j in range(units):
         do[j] = here[j] + behind[j]
@@ -221,7 +230,10 @@ def _mix_back(gate: int, dgate: int, dinner: int, inner: int, past: int, dy: int
     one = 4 * units
     r, z, m = _three(gate, units)
     dr, dz, dm = _three(dgate, units)
-    own, before, here, d = floats(inner, units), floats(past, units), floats(dy, units), floats(dh, units)
+    own = floats(inner, units)
+    before = floats(past, units)
+    here = floats(dy, units)
+    d = floats(dh, units)
     for j in range(units):
         d[j] += here[j]
     for j in range(units):

@@ -113,7 +113,9 @@ def sma_alone(step: StepArrays, sums: Array, *, local: Local, alpha: float, extr
     number = weights.dtype.type
     for each, kept, limit in local.parts(step):
         for c, part in _slices(chunks, limit, each.start):
-            mean, total, square = _mean(weights, part), np.zeros(part.stop - part.start, number), 0.0
+            mean = _mean(weights, part)
+            total = np.zeros(part.stop - part.start, number)
+            square = 0.0
             for i, (w, u) in enumerate(zip(weights[:, part], gradients[:, part], strict=True)):
                 _step(each, kept, part, i, w, u)
                 square += float(np.dot(u, u))

@@ -75,7 +75,9 @@ def spread(
     """dx = the gradient of the inputs; taps is scratch, of two blocks."""
     zeros = taps + 2 * TAPS
     floats(zeros, 32)[:] = 0
-    row, target, broad = wide * LINE, stride * wide * LINE, stride * wide
+    row = wide * LINE
+    target = stride * wide * LINE
+    broad = stride * wide
     plane, place = high * row, stride * high * target
     for part in range(0, c, 2):
         for block in range(k):

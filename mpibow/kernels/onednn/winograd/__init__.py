@@ -34,7 +34,9 @@ def fits(op: Conv, shapes: Shapes) -> bool:
     (n, c), (k, high, wide), op = shapes.x[0][:2], shapes.y[1:], plain(op)
     simple = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)
     simple = simple and c % 16 == k % 16 == 0 and max(c, k) <= 512
-    outputs, window, whole = n * high * wide, (op.kernel, op.padding), high % 2 == wide % 8 == 0
+    outputs = n * high * wide
+    window = (op.kernel, op.padding)
+    whole = high % 2 == wide % 8 == 0
     if window == ((3, 3), (1, 1)):
         many = outputs >= 256 and min(c, k) >= 256 if max(c, k) > 256 else outputs >= 64
         return simple and many and (whole or min(_products(shapes).values()) < 5)
