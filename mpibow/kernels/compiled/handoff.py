@@ -112,13 +112,21 @@ def _copied(target: Octets, source: Words) -> None:
 
 @inlined
 def _square(x: Array) -> np.float32:
-    """|x|^2 as a float32, inf beyond; blocks are added in float64."""
+    """|x|^2 as a float32, inf beyond; blocks are added in float64, and their quarters run beside one another."""
     total = np.float64(0)
-    for a in range(0, len(x), BLOCK):
-        block = _f(0)
-        for i in range(a, min(a + BLOCK, len(x))):
-            block = _f(block + x[i] * x[i])
-        total = total + block
+    for begin in range(0, len(x), BLOCK):
+        block = x[begin : begin + BLOCK]
+        n = len(block) // 4
+        a, b, c, d = block[:n], block[n : 2 * n], block[2 * n : 3 * n], block[3 * n : 4 * n]
+        sum_a, sum_b, sum_c, sum_d = _f(0), _f(0), _f(0), _f(0)
+        for i in range(n):
+            sum_a = _f(sum_a + a[i] * a[i])
+            sum_b = _f(sum_b + b[i] * b[i])
+            sum_c = _f(sum_c + c[i] * c[i])
+            sum_d = _f(sum_d + d[i] * d[i])
+        for i in range(4 * n, len(block)):
+            sum_a = _f(sum_a + block[i] * block[i])
+        total = total + sum_a + sum_b + sum_c + sum_d
     return _f(total)
 
 
