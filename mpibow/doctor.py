@@ -37,7 +37,9 @@ OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvid
 def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -> MachineFacts:
     """This rank's facts; every rank calls it. `remedy` is why the ranks of a launcher cannot connect."""
     launcher = find_launcher(os.environ)
-    library, threads, shared = "", "multiple", False
+    library = ""
+    threads = "multiple"
+    shared = False
     if isinstance(comm, Mpi):
         library = comm.mpi_library
         threads = comm.thread_level

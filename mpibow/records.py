@@ -59,7 +59,9 @@ def check(path: Path, each: verify.Each, decoded: bool) -> None:
     """Verifies a data set or a record file; raises RecordError that lists the damages, at most SHOWN of them."""
     if not path.exists():
         raise RecordError(f"{path}: there is no such file or folder")
-    found, count, checked = [], 0, verify.size(path)
+    found = []
+    count = 0
+    checked = verify.size(path)
     with progress(checked, str(path), " records") as bar:
         for damage in verify.damages(path, bar.update, each=each, decoded=decoded):
             count += 1

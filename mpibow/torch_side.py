@@ -55,7 +55,9 @@ def serve(descriptor: int) -> None:
 
     def figures(threads: int, compiled: bool, last: bool, seconds: float) -> dict[str, float]:
         torch.set_num_threads(threads)  # also those that torch.compile makes code for
-        step, count, begin = step_of(threads, compiled, last), 0, time.perf_counter()
+        step = step_of(threads, compiled, last)
+        count = 0
+        begin = time.perf_counter()
         while not count or time.perf_counter() < begin + seconds:
             step()
             count += 1

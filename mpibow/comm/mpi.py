@@ -139,7 +139,8 @@ class Mpi(InPlace):
                 self._add_up_by(self._scratch.rows.view(whole.dtype), whole)
 
     def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
-        shared, board = rows_of(array), self._here if isinstance(self._here, ByBoard) else None
+        shared = rows_of(array)
+        board = self._here if isinstance(self._here, ByBoard) else None
         if shared is None or (board is None and len(shared.rows) > 1):
             super().allreduce_in_parts(array, parts, ready, done)
             return
@@ -150,7 +151,8 @@ class Mpi(InPlace):
             ]
             steps = in_parts(pieces, ready, board)
             for i, part in enumerate(parts):
-                begin, size = time.monotonic(), sum(span.stop - span.start for span in part)
+                begin = time.monotonic()
+                size = sum(span.stop - span.start for span in part)
                 self._finish(
                     lambda: next(steps) > i,  # noqa: B023  it is called at once
                     longest=LONGEST_SLEEP / 2,

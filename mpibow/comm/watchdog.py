@@ -152,7 +152,8 @@ class Watchdog:
         lines, waiting = list[str](), list[str]()
         for rank, sign in sorted(self._seen.items()):
             if sign.phase:
-                seconds, at = self._quiet.since[rank] * TICK, DOING[sign.phase]
+                seconds = self._quiet.since[rank] * TICK
+                at = DOING[sign.phase]
                 waits = f", waits for the others in: {sign.waiting}" if sign.waiting else ""
                 if self._quiet.silent[rank] >= GRACE or state(sign.pid) == "T":
                     waits = ", does not respond"
@@ -162,7 +163,8 @@ class Watchdog:
                     f"  rank {rank}, process {sign.pid}: {at} for {seconds:g} s{waits}"
                 )
         lines = shortened(lines + waiting, "ranks of this node")
-        here, ranks = [rank for rank, sign in self._seen.items() if sign.phase], self._pulse.ranks
+        here = [rank for rank, sign in self._seen.items() if sign.phase]
+        ranks = self._pulse.ranks
         if ranks is not None and ranks[0] > ranks[1]:
             lines.append(f"  {ranks[0] - ranks[1]} rank(s) of other nodes: not visible from here; see their output")
         elif ranks is None and (missing := [rank for rank in range(self._size) if rank not in here]):

@@ -109,7 +109,8 @@ class OnGpu(Device):
 
         def fused(k: int) -> Plan:
             """The plan of k fused learners. Raises ShapeError where an operator can't be fused."""
-            kernels, graph = job.kernels, job.build(job.config.batch_size, True)
+            kernels = job.kernels
+            graph = job.build(job.config.batch_size, True)
             trained = replicas.size  # the first elements of the layout; more from an epoch on
             names = [span.name for span in job.layout.spans if span.offset >= trained]
             return fused_plan(graph, kernels, kernels.dtype(job.config.precision), k, names)

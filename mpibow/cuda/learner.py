@@ -125,7 +125,8 @@ class GpuBinder(Binder):
 
         Raises MemoryError, and ShapeError where an operator has no such form.
         """
-        wide, inputs = self._fused_plan(count), [self._inputs() for _ in range(count)]
+        wide = self._fused_plan(count)
+        inputs = [self._inputs() for _ in range(count)]
         arrays = {f"{name}{MARK}{r}": array for r, own in enumerate(inputs) for name, array in own.arrays.items()}
         bound, (before, behind) = self._gpu.fuse(wide, plan, self._replicas, count, self._limits, arrays)
         for r, own in enumerate(inputs):

@@ -84,7 +84,8 @@ class Exchanges:
     def seconds(self) -> tuple[float, float]:
         """The seconds that learners stood still, and that exchanges took, of exchanges whose gradients are done."""
         while self._known and all(event.done for event in (self._known[0].end, *self._known[0].gradients)):
-            ended, between = self._known.popleft(), self._stream.milliseconds
+            ended = self._known.popleft()
+            between = self._stream.milliseconds
             took = between(ended.begin, ended.end)
             still = min((between(event, ended.end) for event in ended.gradients), default=took)
             self._busy += took / 1000

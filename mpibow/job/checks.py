@@ -141,7 +141,8 @@ def long_period(config: Config, samples: int, learners: int) -> str:
 
 def poor_fits(job: Job, counts: Counts) -> list[str]:
     """Warnings of batches and of a period that do not fit `counts` learners by rank, '' for each that fits."""
-    fit, graph = (job.config, job.train.count, sum(counts)), job.build(job.config.batch_size, True)
+    fit = (job.config, job.train.count, sum(counts))
+    graph = job.build(job.config.batch_size, True)
     return [few_values(graph, min(counts)), long_iteration(*fit), long_period(*fit)]
 
 

@@ -83,7 +83,8 @@ class Pinned:
     evaluation: Numbers
 
     def __call__(self, batch: int, training: bool = False) -> Graph:
-        graph, numbers = self.build(batch, training), self.training if training else self.evaluation
+        graph = self.build(batch, training)
+        numbers = self.training if training else self.evaluation
         for n, node in enumerate(graph.nodes):
             if node.name in numbers:
                 op: Any = node.op

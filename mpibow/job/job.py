@@ -72,7 +72,8 @@ class Job:
     @cached_property
     def layout(self) -> Layout:
         """A replica's layout: that of the training plan's kernels, or the canonical one."""
-        graph, update = self.build(self.config.batch_size, True), self.config.update
+        graph = self.build(self.config.batch_size, True)
+        update = self.config.update
         parts = parts_of(update.groups, graph.weight_names)
         aligned = self.kernels.aligned
         if self.canonical:
@@ -146,7 +147,8 @@ class Job:
             return ""
         from mpibow.kernels.compiled.code_cache import compiling
 
-        learners, matrices = counts[comm.rank], bool(self.matrices.spans)
+        learners = counts[comm.rank]
+        matrices = bool(self.matrices.spans)
         works.append(kernels.handoff)
         for update in config.update.optimisers:
             works.append(

@@ -41,7 +41,8 @@ def metrics_of(
         return listed, [ProgramMetric(each.metric, name) for name, (_, own) in parts.items() for each in own]
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError(f"metrics: must be a list, as ['mae'], got {given!r}")
-    settings, own = list[str | Mapping[str, object]](), list[ProgramMetric]()
+    settings = list[str | Mapping[str, object]]()
+    own = list[ProgramMetric]()
     for n, each in enumerate(given):
         if isinstance(each, str | Mapping):
             settings.append(each)

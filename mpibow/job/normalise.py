@@ -42,7 +42,8 @@ class Scaling:
 
 def input_entries(data: Samples, scaling: Scaling | None, sources: Mapping[str, object] | None = None) -> JsonObject:
     """The facts about the training data that an evaluation needs, for a checkpoint's header; `sources` are Job's."""
-    data, more = unweighed(data), dict[str, Any](sources=dict(sources or {}))
+    data = unweighed(data)
+    more = dict[str, Any](sources=dict(sources or {}))
     if isinstance(data, NamedSamples):
         facts: JsonObject = {"inputs": {key: [list(shape), str(dtype)] for key, (shape, dtype) in data.inputs.items()}}
         pictures = getattr(data, "pictures", None)

@@ -189,11 +189,13 @@ def make_job(
         if data is not None:
             check_sets_alike(key, data, train)
     weight = SAMPLE_WEIGHT if isinstance(train, Weighed) else None
-    samples, classes = unweighed(train), not isinstance(train, NamedSamples)
+    samples = unweighed(train)
+    classes = not isinstance(train, NamedSamples)
     if isinstance(samples, NamedSamples):
         build = objective(net, samples.inputs, weight=weight)
     else:
-        loss, top_k = balanced(config.loss, samples), config.evaluate.top_k
+        loss = balanced(config.loss, samples)
+        top_k = config.evaluate.top_k
         check_augmentation(augmentation, samples, config, weighed=weight is not None)
         check_classes(loss, samples)
         if top_k is not None and top_k > samples.classes:

@@ -179,7 +179,8 @@ def checked(graph: Graph, names: Sequence[str], given: object) -> dict[str, Arra
         raise ConfigError(f"predict: the net takes {', '.join(names)}, {lacking[0]} is missing")
     found = dict[str, Array]()
     for name in names:
-        told, tensor = "images" if name == "image" else name, graph.tensors[name]
+        told = "images" if name == "image" else name
+        tensor = graph.tensors[name]
         array = numeric_array(told, given[name])
         if array.shape[1:] != tensor.shape[1:] or array.ndim == 0:
             shape = ", ".join(map(str, ("n", *tensor.shape[1:])))

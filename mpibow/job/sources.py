@@ -126,7 +126,8 @@ class Sources:
         return for_net(found, self.parameters) if self.outputs else found
 
     def _indexed(self, source: Indexed, name: str) -> Samples:
-        training, change = name == PARTS[0], transforms_of(self.transform)
+        training = name == PARTS[0]
+        change = transforms_of(self.transform)
         before = change["train"] if training else None
         items = Items(name, source, self.parameters, TARGET, self.seed, before, change["test"])
         if items.count < 1:

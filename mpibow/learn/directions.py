@@ -34,7 +34,8 @@ def matrices_of(update: Muon, layout: Layout, products: Products) -> Matrices:
     spans = {span.name: span for span in layout.spans}
     wide = [name for name in products.wide if spans[name].weight.trained]
     costs = {name: cost_of(spans[name], update.ns_steps) for name in wide}
-    most, others = update.largest_share * products.operations, dict[str, str]()
+    most = update.largest_share * products.operations
+    others = dict[str, str]()
     for place, name in enumerate(wide):
         if place == 0:
             others[name] = "the first"
@@ -52,7 +53,8 @@ def described(matrices: Matrices, update: Update) -> str:
     """A text of the weights that take Muon's step, its cost, and the other weights; '' for another optimiser."""
     if not isinstance(update, Muon):
         return ""
-    costs, passes = [cost_of(span, update.ns_steps) for span in matrices.spans], matrices.passes
+    costs = [cost_of(span, update.ns_steps) for span in matrices.spans]
+    passes = matrices.passes
     text = f"muon: {len(costs)} of {len(costs) + len(matrices.others)} matrices get orthogonal steps"
     if costs:
         text += (
@@ -99,7 +101,8 @@ class Directions:
         If there are more rows of weights, the first k are used.
         """
         left = deque((row, number) for number in range(len(self._parts)) for row in range(len(gradients)))
-        momentum, nesterov = gradients.dtype.type(update.momentum), update.nesterov
+        momentum = gradients.dtype.type(update.momentum)
+        nesterov = update.nesterov
 
         def work(chunks: range) -> None:
             with self._maker() as make, suppress(IndexError):  # there are no more
@@ -120,7 +123,8 @@ class Directions:
         nesterov: bool,
     ) -> None:
         part, (fixed, scale) = self._parts[number], self._scales[number]
-        v, g = momenta[part.start - self._start : part.stop - self._start], gradient[part]
+        v = momenta[part.start - self._start : part.stop - self._start]
+        g = gradient[part]
         if self._l1[number]:
             np.add(g, self._l1[number] * np.sign(weights[part]), out=g)
         np.multiply(v, momentum, out=v)

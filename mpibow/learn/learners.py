@@ -110,7 +110,8 @@ class Learner:
         factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
         self._limits = clip_value, clip_norm, factors
         self._batch: Any = None  # where all is commands
-        make, limited = plan.plan.kernels.batch, {clip_value, clip_norm} != {None}
+        make = plan.plan.kernels.batch
+        limited = {clip_value, clip_norm} != {None}
         if make is not None and plan.commands and not (limited or self._shorter or "count" in plan.outputs):
             self._batch = make(plan, _between(gradient, factors), [halves(gradient, factor) for factor in factors])
 

@@ -154,7 +154,8 @@ class Stepping:
         if self._updates[p].counts:
             turns = list(zip((rows.updates[:, p] + 1).tolist(), (rows.seen[:, p] + now).tolist(), strict=True))
         rate *= self._updates[p].lr / self._lr
-        groups, penalised = self._groups[p].groups, self._updates[p].penalised
+        groups = self._groups[p].groups
+        penalised = self._updates[p].penalised
         found = {turn: [self._of(group, penalised, rate, *turn) for group in groups] for turn in {*turns}}
         return np.array([found[turn] for turn in turns], np.float64)
 

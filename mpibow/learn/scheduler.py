@@ -91,10 +91,12 @@ class Scheduler:
         `name` is their name in a trace.
         """
         self._name, self._tasks, self._results, self._errors = name, [*tasks], [None] * len(tasks), {}
-        others, often = max(len(tasks) - 1, 0) * self._apart, len(tasks) <= self._cores
+        others = max(len(tasks) - 1, 0) * self._apart
+        often = len(tasks) <= self._cores
         while len(self._threads) < others:
             self._add()
-        handed, handoffs = tasks[len(tasks) - others :], self._handoffs[:others]
+        handed = tasks[len(tasks) - others :]
+        handoffs = self._handoffs[:others]
         native = [task.begin() if isinstance(task, Posted) and not self._trace.on else None for task in handed]
         posted = [handoff.give(rows, often) for handoff, rows in zip(handoffs, native, strict=True)]
         try:

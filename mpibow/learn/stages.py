@@ -53,7 +53,8 @@ class Stages:
 
     def finite(self, b: int) -> bool:
         """Whether all losses, and all gradients of weights that stage b has a part of, are finite; it is reached."""
-        learners, extents = range(self._replicas.count), self._stages[b].extents
+        learners = range(self._replicas.count)
+        extents = self._stages[b].extents
         with np.errstate(over="ignore", invalid="ignore"):
             losses = b > 0 or all(math.isfinite(self._loss(i)) for i in learners)
             return losses and all(math.isfinite(self._square(i, *each)) for i in learners for each in extents)

@@ -28,7 +28,8 @@ def draw(test: RateTest) -> "Figure":
                 axes.axvline(rate, color=COLOURS[colour], linestyle="--", label=f"{name}: {rate:.2g}")
         axes.set_xscale("log")
         seen = [loss for loss in test.smoothed if math.isfinite(loss)]
-        low, high = min(seen), seen[0] + 0.5 * (seen[0] - min(seen)) + 0.1 * abs(seen[0])
+        low = min(seen)
+        high = seen[0] + 0.5 * (seen[0] - min(seen)) + 0.1 * abs(seen[0])
         axes.set_ylim(low - 0.05 * (high - low), high)
         axes.set_xlabel(f"learning rate of {test.optimiser}")
         axes.set_ylabel("training loss")

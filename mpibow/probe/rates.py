@@ -148,7 +148,8 @@ def smoothed(losses: Sequence[float]) -> list[float]:
     share = 0.0
     found = []
     for loss in losses:
-        mean, share = KEPT * mean + (1 - KEPT) * loss, KEPT * share + 1 - KEPT
+        mean = KEPT * mean + (1 - KEPT) * loss
+        share = KEPT * share + 1 - KEPT
         found.append(mean / share)
     return found
 

@@ -38,7 +38,8 @@ class Average:
         else:
             step = self.weights.dtype.type((1 - kept) / share)
             for start in range(0, centre.size, PIECE):
-                own, new = self.weights[start : start + PIECE], centre[start : start + PIECE]
+                own = self.weights[start : start + PIECE]
+                new = centre[start : start + PIECE]
                 own += step * (new - own)
         self._now = Averaged(position, share)
 

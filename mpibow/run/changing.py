@@ -176,5 +176,6 @@ def frozen_lines(job: Job, epoch: float) -> list[str]:
 
 
 def _listed(spans: Sequence[Span]) -> str:
-    count, names = sum(math.prod(span.shape) for span in spans), [span.name for span in spans]
+    count = sum(math.prod(span.shape) for span in spans)
+    names = [span.name for span in spans]
     return f"{count:,} weights ({some(names)})"

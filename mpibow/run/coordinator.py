@@ -35,7 +35,8 @@ class Request:
 def settle_requests(requests: Sequence[Request]) -> tuple[Request, int]:
     """The request of all ranks together, the same on all, and the first rank that has a reason to stop, else 0."""
     rank = next((rank for rank, request in enumerate(requests) if request.stop), 0)
-    save, resync = any(r.save for r in requests), any(r.resync for r in requests)
+    save = any(r.save for r in requests)
+    resync = any(r.resync for r in requests)
     return Request(requests[rank].stop, save, resync), rank
 
 

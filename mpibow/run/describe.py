@@ -32,7 +32,8 @@ def check_job(job: Job, comm: Communicator, counts: Counts) -> None:
     check_loggers(job.config.log.to)
     job, told = on_device(job, comm)
     memory = job.device.memory
-    free, facts = comm.share(memory.free(comm)), comm.share(memory.facts(comm))
+    free = comm.share(memory.free(comm))
+    facts = comm.share(memory.facts(comm))
     if comm.rank == 0:
         if told:
             say(told)
@@ -51,8 +52,10 @@ def describe_job(
     `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
     `choice` is the way of reading data.
     """
-    plan, ahead = job.training_plan(), job.device.memory.held(loading_of(job, choice, 1))
-    sets, taken = {"train": job.train, **job.evaluated}, taken_by(job, plan)
+    plan = job.training_plan()
+    ahead = job.device.memory.held(loading_of(job, choice, 1))
+    sets = {"train": job.train, **job.evaluated}
+    taken = taken_by(job, plan)
     scarce = sorted(range(len(counts)), key=lambda rank: free[rank] / counts[rank])
     return "\n".join(
         [
@@ -78,8 +81,10 @@ def _memory(job: Job, plan: Plan, ahead: ReadAheadMemory, rank: int, counts: Cou
     k = counts[rank]
     weight = 8 if job.config.precision == "float64" else 4
     parts = kept_of(config.update, plan.layout, job.trained(math.inf))
-    states, arrays = list(dict.fromkeys(name for part in parts for name in part.states)), arrays_of(parts, plan.layout)
-    auto, averaging = config.learners == "auto", AVERAGING * weight * job.layout.size
+    states = list(dict.fromkeys(name for part in parts for name in part.states))
+    arrays = arrays_of(parts, plan.layout)
+    auto = config.learners == "auto"
+    averaging = AVERAGING * weight * job.layout.size
     one = config.averaging.one_copy and not job.device.enqueues
     copy = copy_bytes(plan, arrays) if one else 0
     replica = replica_bytes(plan, arrays) - copy

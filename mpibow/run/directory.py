@@ -86,7 +86,8 @@ def may_start_again(code: int, folder: Path) -> bool:
     if code not in PASSING:
         return False
     last = max((path.parent.name for path in _points(folder)), default=None)
-    file, failures = folder.with_name(f"{folder.name}.failures.json"), 1
+    file = folder.with_name(f"{folder.name}.failures.json")
+    failures = 1
     with suppress(OSError, ValueError):
         before = json.loads(file.read_text())
         failures += before["failures"] if before.get("checkpoint", "") == last else 0

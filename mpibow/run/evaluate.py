@@ -120,7 +120,8 @@ class Evaluator:
         They are of the batches that begin at `starts`.
         """
         plan, slot = bound
-        totals, measured = np.zeros(2 + len(self._summed)), list[Any]([None] * len(self._measures))
+        totals = np.zeros(2 + len(self._summed))
+        measured = list[Any]([None] * len(self._measures))
         for start in starts:
             n = min(self._batch, data.count - start)
             samples = np.minimum(np.arange(start, start + self._batch), data.count - 1)  # the last one fills up

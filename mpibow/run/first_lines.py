@@ -30,7 +30,8 @@ def start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:
     rate = ""
     if (header := source.header) is not None:
         states = "" if start.changed else fresh_states(header.config, config, job.layout)
-        chose, epoch = header.ledger.chooser, header.position / job.train.count
+        chose = header.ledger.chooser
+        epoch = header.position / job.train.count
         rate = jump(header.config, config, Where(header.iteration, header.position, epoch, counts), ledger)
     return [
         *source.notes,

@@ -165,7 +165,8 @@ def open_checkpoint(path: Path, note: Callable[[str], None]) -> tuple[Path, Head
 def check_fits(path: Path, header: Header, expected: JsonObject) -> None:
     """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
     for key, value in expected.items():
-        found, remedy = getattr(header, key), "resume with the same config"
+        found = getattr(header, key)
+        remedy = "resume with the same config"
         if found == value:
             continue
         difference = f"with {key} {found}, this run has {value}"
@@ -176,5 +177,6 @@ def check_fits(path: Path, header: Header, expected: JsonObject) -> None:
             difference = f"{then} sample_weight, this run is {now}{' others' * (then == now)}"
             remedy = "pass the same sample_weight"
         elif key == "contents":
-            difference, remedy = "with other training data", "give the same"
+            difference = "with other training data"
+            remedy = "give the same"
         raise CheckpointError(f"{path}: was made {difference}; {remedy}, or start anew without --resume")

@@ -71,7 +71,8 @@ class Judge:
     def _look(self, name: str, centre: Array, statistics: Array) -> Evaluation:
         session = self._session
         with session.trace.span("evaluation", "evaluate"):
-            run, workers = session.scheduler.run, session.scheduler.workers(session.counts[session.rank])
+            run = session.scheduler.run
+            workers = session.scheduler.workers(session.counts[session.rank])
             found = self._evaluator(
                 session.loading.intact(name),
                 centre,

@@ -142,7 +142,8 @@ class Reporter:
 
     def tuned(self, decision: Decision, basis: JsonObject) -> None:
         """Enters the tuner's decision and its reason; the log has it where it is new. `basis`: Tuning's."""
-        execution, ledger = {"execution": decision.execution} if decision.execution else {}, self.ledger
+        execution = {"execution": decision.execution} if decision.execution else {}
+        ledger = self.ledger
         wanted = decision.counts
         settled = decision.settled
         reason = decision.reason
@@ -231,7 +232,8 @@ class Reporter:
         where = self._session.where
         gain = self._session.gain
         seconds = max(ledger.seconds + now - self._mark, 1e-9)
-        speed, samples = ledger.images / seconds, job.config.batch_size * sum(where.learners)
+        speed = ledger.images / seconds
+        samples = job.config.batch_size * sum(where.learners)
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
         accuracy, chooser = ledger.chosen.get("accuracy"), job.chooser
         parts += [] if accuracy is None else [f"{chooser} accuracy {accuracy:.2%}"]

@@ -33,7 +33,8 @@ class Resets:
         """
         session, book = self._session, self._session.synchroniser.book
         late = [Result(loss, hits, finite) for loss, hits, finite in book.late()]
-        results, now = late or [each for each in found if each is not None], session.iteration - bool(late)
+        results = late or [each for each in found if each is not None]
+        now = session.iteration - bool(late)
         finite = [result for result in results if result.finite]
         self.left_out = len(results) - len(finite)
         if not results:

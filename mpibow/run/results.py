@@ -130,7 +130,8 @@ class Ledger(Results):
             self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
 
     def _best(self, found: Evaluation, epoch: float) -> bool:
-        accuracy, best = found.accuracy, found.loss < (math.inf if self.best_loss is None else self.best_loss)
+        accuracy = found.accuracy
+        best = found.loss < (math.inf if self.best_loss is None else self.best_loss)
         if best:  # NaN never is
             self.best_loss = found.loss
         if accuracy is not None:
@@ -266,7 +267,8 @@ class Summary(Results):
 
     def _score(self, place: str) -> str | None:
         """The accuracy of an evaluation, without classes its loss; None where there was none."""
-        accuracy, loss = getattr(self, _accuracy(place)), getattr(self, f"{place}_loss")
+        accuracy = getattr(self, _accuracy(place))
+        loss = getattr(self, f"{place}_loss")
         if loss is None:
             return None
         return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.2%}"

@@ -56,7 +56,8 @@ class Saver:
     def save(self) -> None:
         """Writes a checkpoint, links the ledger's best, and removes those that are not to be kept. Nothing may be under
         way."""
-        session, synchroniser = self._session, self._session.synchroniser
+        session = self._session
+        synchroniser = self._session.synchroniser
         diverged = any(synchroniser.call(lambda comm: comm.share(session.resets.due)))
         header = {
             **session.lasting,

@@ -231,6 +231,7 @@ def smoothed(values: Sequence[float], n: int) -> list[float]:
 
 
 def _curve(name: str, points: Points, smooth: int | None) -> Curve:
-    x, y = [point[0] for point in points], [point[1] for point in points]
+    x = [point[0] for point in points]
+    y = [point[1] for point in points]
     n = max(len(y) // 50, 1) if smooth is None else smooth
     return Curve(name, x, smoothed(y, n), y) if n > 1 else Curve(name, x, y)

@@ -104,7 +104,8 @@ class Session(Parts):
     def limit_reached(self) -> str:
         """The first limit of `stop` that is reached, '' if none is."""
         ledger, stop = self.ledger, self.config.stop
-        accurate, watched = ledger.epochs_to_target is not None, ledger.watched
+        accurate = ledger.epochs_to_target is not None
+        watched = ledger.watched
         return stop.reached(self.iteration, self.position, self.job.train.count, accurate=accurate, watched=watched)
 
     def prepare(self) -> Local:
@@ -162,7 +163,8 @@ class Session(Parts):
 
     def tally(self, results: list[Result], signal: str) -> Tally:
         """The sums that this rank sends to the others beside its steps."""
-        loss, hits = sum(result.loss for result in results), sum(result.hits for result in results)
+        loss = sum(result.loss for result in results)
+        hits = sum(result.hits for result in results)
         return Tally(self.resets.left_out + REQUEST * self.request(signal).attention, loss, hits)
 
     def request(self, signal: str) -> Request:
@@ -229,7 +231,8 @@ class Session(Parts):
                 self.reporter.tell()
         self.reporter.note(self.trace.end(self.synchroniser.call))
         summary = self.reporter.end(stop)
-        centre, statistics = self.job.kernels.flat.host(self.state.centre).copy(), self.statistics()
+        centre = self.job.kernels.flat.host(self.state.centre).copy()
+        statistics = self.statistics()
         average = self.average.weights
         named = None if average is None else self.plan.unpacked(average, statistics)
         return Trained(summary, self.plan.unpacked(centre, statistics), self.job.build, named)

@@ -143,7 +143,8 @@ def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], s
         path, header = open_checkpoint(start, notes.append)
         saving.clear(path.parent)
         notes.append(f"continuing {path} at iteration {header.iteration}")
-        folder, then = path.parent.parent, renamed(yaml_text.parse(header.config, str(path)))
+        folder = path.parent.parent
+        then = renamed(yaml_text.parse(header.config, str(path)))
         if config.name not in ("auto", then.get("name"), folder.name):
             raise ConfigError(
                 f"name: {config.name} is another run, and {folder} is continued; leave it out, or start anew with "

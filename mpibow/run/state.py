@@ -168,7 +168,8 @@ class State:
     def _forms(self, ranks: str, size: int, dtype: DType) -> dict[str, "Form"]:
         """The arrays that the rule, which has just begun, declares for a file: needed are those that it has now."""
         whole, state = Form((size,), dtype), self.engine.state()
-        sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
+        sent = Form((size + TAIL,), dtype)
+        double = Form((None,), np.dtype(np.float64))
         forms = {"weights": whole, "steps": whole, "sent": sent, "numbers": double}
         return {
             name: forms[stored.form]._replace(needed=name in state.shared or name in state.own)

@@ -131,7 +131,8 @@ def _with_top_k(build: Build, top_k: int | None, batch: int, training: bool = Fa
     graph = build(batch)
     graph.outputs.pop("top_k", None)
     if top_k is not None:
-        logits, label = graph.tensors[graph.outputs["logits"]], graph.tensors["label"]
+        logits = graph.tensors[graph.outputs["logits"]]
+        label = graph.tensors["label"]
         graph.output("top_k", accuracy(logits, label, top_k, name="asked_top_k"))
     return graph
 

@@ -182,8 +182,10 @@ def compare(trial: Trial, tuner: Tuner) -> Decision:
     fused = trial.of(FUSED)
     turn = other(trial.windows[-1][0])
     if len(apart) == len(fused) >= FEWEST:
-        by_streams, by_fused = mean([w.whole for w in apart]), mean([w.whole for w in fused])
-        saved, doubt = by_streams.seconds - by_fused.seconds, 2 * hypot(by_streams.error, by_fused.error)
+        by_streams = mean([w.whole for w in apart])
+        by_fused = mean([w.whole for w in fused])
+        saved = by_streams.seconds - by_fused.seconds
+        doubt = 2 * hypot(by_streams.error, by_fused.error)
         if abs(saved) > doubt or len(fused) == MOST:
             chosen = FUSED if saved > doubt else STREAMS
             return Decision(trial.counts, True, f"{_rates(trial)}; settled on {chosen}", tuner.watching, chosen)

@@ -23,5 +23,6 @@ class Waits:
         the network was fast. If ranks differ in speed, the slowest has the shortest all-reduces.
         """
         before = before or Waits()
-        wait, busy = self.sync_wait - before.sync_wait, self.sync_busy - before.sync_busy
+        wait = self.sync_wait - before.sync_wait
+        busy = self.sync_busy - before.sync_busy
         return min(max(1.0 - wait / busy, 0.0), 1.0) if busy > 0 else None

@@ -90,7 +90,8 @@ class Staged:
         self._written += [now] * ((count or len(order)) - len(self._written))
         if self._sent is None:
             parts = [buckets.spans(b, self._whole.size - buckets.engine.size) for b in order]
-            written, sends = self._written.__len__, buckets.comm.allreduce_in_parts
+            written = self._written.__len__
+            sends = buckets.comm.allreduce_in_parts
             self._sent = self._sends.submit(sends, self._whole, parts, written, self._summed)
 
     def finish(self) -> None:

@@ -262,7 +262,8 @@ class Engine:
             step = partial(self._flat.sma_alone, self._rows.trained, self._sums, local=local, alpha=alpha, extra=extra)
         else:
             half = self._half(self._settings.formulas.send, local.rate, False)
-            arrays, out = self._named(half.formula.arrays[2:]), self._out
+            arrays = self._named(half.formula.arrays[2:])
+            out = self._out
             step = partial(
                 self._flat.update, self._rows.trained, out.sums, out.squares, arrays,
                 local=local, send=half, begin=self._fresh,

@@ -176,7 +176,8 @@ class Family(Choice, RuleSettings):
 
     def of(self, k: int) -> Averaging:
         """The point for k learners. Raises ConfigError if a fixed alpha would not let their averaging settle."""
-        share, replicas = PRESETS[self.name].get("share", 1.0), self.point.replicas
+        share = PRESETS[self.name].get("share", 1.0)
+        replicas = self.point.replicas
         auto, text = (1.0, "1") if replicas == "pulled" else (share / k, f"{share:g} / learners")
         alpha = auto if self.alpha == "auto" else self.alpha
         limit = alpha_limit(k, self.point.mu, replicas == "lagging")
@@ -224,7 +225,8 @@ def _fault(settings: Family, point: Averaging) -> str:
     outer = settings.outer
     replicas = point.replicas
     moving = point.outer in MOVING
-    gradients, lagging = point.sends == "gradients", replicas == "lagging"
+    gradients = point.sends == "gradients"
+    lagging = replicas == "lagging"
     faults = {
         f"momentum: is that of a lagging centre, got {settings.momentum} with replicas {replicas}; leave it at auto": (
             settings.momentum != "auto" and not lagging

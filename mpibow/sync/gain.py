@@ -77,7 +77,8 @@ def noise_gain(averages: Averages, k: int) -> float:
     """
     if k == 1 or averages.weight == 0.0:
         return 1.0
-    n1, n2 = averages.n1 / averages.weight, averages.n2 / averages.weight
+    n1 = averages.n1 / averages.weight
+    n2 = averages.n2 / averages.weight
     noise = max(k / (k - 1) * (n1 - n2), 0.0)
     signal = max(n2 - noise / k, 0.0)
     below = noise / k + signal

@@ -260,7 +260,8 @@ class Rule(RuleSettings):
             ("send", send, ("w and the summand",) * 2, send.arrays[2:]),
             ("apply", apply, apply.arrays[:-1], apply.arrays[moves:-1]),
         ):
-            count, of = len(each.results), ", ".join(dict.fromkeys(wanted))
+            count = len(each.results)
+            of = ", ".join(dict.fromkeys(wanted))
             self._require(count == len(wanted), f"{which}: gives {count} result(s) for {of}")
             for kind, there, names in (("array", ("centre", *self.kept), arrays), ("number", numbers, each.scalars)):
                 for name in names:

@@ -29,7 +29,8 @@ class SummedGradients:
         step, total = self._rows.trained, self._out.sums
         self._stepped = len(step.gradients) == point.k and local.directs is None
         if self._stepped:
-            scale, local = self._scale(point, self._shares()), _with_gain(point, local).fixed()
+            scale = self._scale(point, self._shares())
+            local = _with_gain(point, local).fixed()
             return lambda chunks: self._flat.sgd_update(step, total, local=local, scale=scale, chunks=chunks)
         gradients, factors = step.gradients, step.factors
         return lambda chunks: self._flat.gradient_sum(gradients, total, chunks=chunks, factors=factors)

@@ -107,13 +107,15 @@ def _memory_stays(bound: BoundPlan) -> None:
 
 
 def _gradient_is_right(bound: BoundPlan, flat: Array, slopes: Array, seed: int, tolerance: float) -> None:
-    direction, start = np.random.default_rng(seed + 1).standard_normal(flat.size), flat.copy()
+    direction = np.random.default_rng(seed + 1).standard_normal(flat.size)
+    start = flat.copy()
     values = list[float]()
     for sign in (1.0, -1.0):
         flat[...] = start + sign * STEP * direction
         values.append(float(_run(bound)["loss"].mean()))
     flat[...] = start
-    expected, got = (values[0] - values[1]) / (2 * STEP), float(slopes @ direction)
+    expected = (values[0] - values[1]) / (2 * STEP)
+    got = float(slopes @ direction)
     assert abs(got - expected) <= tolerance * max(abs(expected), 1e-2), (
         f"gradient along a direction is {got:g}, it should be {expected:g}"
     )

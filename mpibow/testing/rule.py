@@ -138,7 +138,8 @@ def _trained(settings: RuleSettings, counts: Sequence[int], iterations: int, thr
 
 
 def _resumes(settings: RuleSettings, cut: int, iterations: int) -> None:
-    whole, resumed = _trained(settings, (2, 2), cut), _Ranks(settings, (2, 2), keep=True)
+    whole = _trained(settings, (2, 2), cut)
+    resumed = _Ranks(settings, (2, 2), keep=True)
     for old, new, source, rows in zip(whole.rules, resumed.rules, whole.rows, resumed.rows, strict=True):
         state = old.state()
         rows.weights[...], rows.states["momenta"][...] = source.weights, source.states["momenta"]

@@ -50,7 +50,8 @@ def _wider(look: Look) -> Counts | None:
     seldom gain, and each number that is tried may seem to by chance. The best is found by half the threshold, so that
     small gains add up.
     """
-    share, reach = look.fewest(look.tuner.threshold / 2), look.tuner.patience + 1
+    share = look.fewest(look.tuner.threshold / 2)
+    reach = look.tuner.patience + 1
     # A rank that is nearly as slow may be the slowest next time
     nearly = slowest(look.curves, share).seconds / (1 + look.tuner.drift)
     changed = dict[int, int]()
@@ -69,7 +70,8 @@ def _rival(look: Look) -> Counts | None:
     """The best with more learners than `chosen`, then those with fewer that are nearly as fast: to be measured again in
     any case, as something else may have held the device the first time.
     """
-    total, rates = sum(look.chosen), {counts: speed.rate for counts, speed in look.speeds.items()}
+    total = sum(look.chosen)
+    rates = {counts: speed.rate for counts, speed in look.speeds.items()}
     nearly = (1 - 2 * look.tuner.drift) * rates[look.chosen]
     more = max((k for k in rates if sum(k) > total), key=lambda k: rates[k], default=None)
     if more is not None and look.tried.count(more) < 2:
@@ -105,7 +107,8 @@ def _reached(counts: Counts, room: Sequence[int | None], caps: Sequence[Cap]) ->
 
 def _settled(history: History, look: Look) -> str:
     """The log's text of the settled learners, and of their speed beside the best of the others if `_told` lacks it."""
-    own, rates = as_sum(look.chosen), {as_sum(k): history.batch * speed.rate for k, speed in look.measured.items()}
+    own = as_sum(look.chosen)
+    rates = {as_sum(k): history.batch * speed.rate for k, speed in look.measured.items()}
     last = as_sum(history.windows[-1].counts)
     others = [name for name in rates if name != last]
     if own in (last, max(others, key=lambda name: rates[name], default=last)):

@@ -1,6 +1,7 @@
 """A learner's batch as commands, on the caller's thread and on one that waits for it, gives what Python gives."""
 
 import ctypes
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -115,7 +116,8 @@ def test_commands_that_fail(scheduler: Scheduler):
 @pytest.mark.parametrize("handoff", [Handoff, pytest.param(None, id="compiled")])
 def test_a_signal_ends_the_wait_for_a_thread(handoff):
     scheduler, over = Scheduler(handoff=handoff or onednn_set().handoff, cores=2), threading.Event()
-    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+    scheduler.run([int, int])  # its thread is there
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
     threading.Timer(1.0, over.set).start()
     with pytest.raises(KeyboardInterrupt):
         scheduler.run([int, partial(over.wait, 720)])

@@ -34,7 +34,8 @@ class DeviceArray:
     @classmethod
     def over(cls, block: PlanArray, dtype: npt.DTypeLike, shape: Shape) -> DeviceArray:
         """The first bytes of a driver's block as an array (shape)."""
-        size, place = math.prod(shape) * np.dtype(dtype).itemsize, (int(block.data.ptr), False)
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        place = (int(block.data.ptr), False)
         octets = {"shape": (size,), "typestr": "|u1", "data": place, "version": 3}
         return cls(block, np.asarray(SimpleNamespace(__array_interface__=octets)).view(dtype).reshape(shape))
 

@@ -52,7 +52,8 @@ def main() -> int:
     Driver().use(0)
     mpi.Init()
     for size in SIZES:
-        sent, received = cupy.arange(size // 4, dtype=cupy.float32), cupy.zeros(size // 4, cupy.float32)
+        sent = cupy.arange(size // 4, dtype=cupy.float32)
+        received = cupy.zeros(size // 4, cupy.float32)
         cupy.cuda.runtime.deviceSynchronize()
         mpi.COMM_SELF.Sendrecv(sent, 0, 0, received, 0, 0)
         if not bool((sent == received).all()):

@@ -39,7 +39,8 @@ def open_transport(
             raise CommunicationError(
                 "transport=nccl: ranks share a GPU, and NCCL allows one rank per GPU: transport=auto"
             )
-        transport, why = "mpi", "ranks share a GPU, so they average by MPI"
+        transport = "mpi"
+        why = "ranks share a GPU, so they average by MPI"
     elif transport in ("auto", "nccl"):
         try:
             return nccl(host, stream), ""

@@ -29,7 +29,8 @@ class DeviceSet:
 
     def __init__(self, data: Samples, threads: int, feeder: Feeder, bind: Bind, stage: int = STAGE) -> None:
         self._bind, count = bind, data.count
-        sizes, names = row_bytes(inputs_of(data)), {} if isinstance(data, NamedSamples) else PLURAL
+        sizes = row_bytes(inputs_of(data))
+        names = {} if isinstance(data, NamedSamples) else PLURAL
         self.tables = {
             name: feeder.block(f"the {names.get(name, name)} of {data.name}", count * size, REMEDY).reshape(count, size)
             for name, size in sizes.items()

@@ -133,7 +133,8 @@ class DeviceTimer:
 
     def __call__(self, executable: Executable) -> float:
         """Seconds of one run. Raises DeviceError where it cannot be run or captured."""
-        operands, handle = executable.spec.operands, self._handle(self._stream)
+        operands = executable.spec.operands
+        handle = self._handle(self._stream)
         size = sum(aligned(o.bytes) for o in operands) + aligned(executable.workspace)
         try:
             block = self._driver.allocate(size)

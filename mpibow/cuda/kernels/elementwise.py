@@ -164,7 +164,8 @@ def _dropped(call: Call, kernel: str, x: Array, *arguments: PlanArray) -> Launch
 
 
 def dropout_forward(call: Call) -> Launches:
-    node, threshold = np.uint32(stream(call.name)), np.uint32(round(call.op.rate * 2**32))
+    node = np.uint32(stream(call.name))
+    threshold = np.uint32(round(call.op.rate * 2**32))
     return _dropped(call, "dropout", *call.x, call.y, call.saved["kept"], node, threshold)
 
 

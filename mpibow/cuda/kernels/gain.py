@@ -34,7 +34,8 @@ class DeviceGain:
 
     def load(self, k: int, fixed: float | None, gain: float, averages: Averages) -> None:
         """As in mpibow.sync.gain.GainMeter."""
-        used, common = gain if fixed is None else fixed, np.zeros(2, np.float32)
+        used = gain if fixed is None else fixed
+        common = np.zeros(2, np.float32)
         record = np.array([(*astuple(averages), fixed is None, used, gain)], flat.GAIN)
         common[0] = (used - 1.0) / k
         common[1] = 1.0 / k + float(common[0])

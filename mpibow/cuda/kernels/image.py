@@ -32,7 +32,8 @@ def _pixel(x: Array) -> str:
 def _window(call: Call, counters: Array | None, pad: int, flip: bool) -> Launches:
     x, y = call.x0, call.y
     (_, channels, height, width), (n, _, rows, columns) = x.shape, y.shape
-    grid, sizes = (turns(channels * rows * columns)[0], n, 1), (channels, height, width, rows, columns)
+    grid = (turns(channels * rows * columns)[0], n, 1)
+    sizes = (channels, height, width, rows, columns)
     return launch("window", grid, x, counters, y, _node(call), *sizes, pad, flip, of=(UNITS[x.dtype.itemsize],))
 
 
@@ -46,7 +47,8 @@ def crop_forward(call: Call) -> Launches:
 
 def cutout_forward(call: Call) -> Launches:
     (x, counters), (n, channels, height, width) = call.x, call.shapes.y
-    grid, last = (turns(channels * height * width)[0], n, 1), call.shapes.formats.y == "acdb"
+    grid = (turns(channels * height * width)[0], n, 1)
+    last = call.shapes.formats.y == "acdb"
     sizes = call.op.length, channels, height, width, last
     return launch("cutout", grid, x, counters, call.y, _node(call), *sizes, of=(UNITS[x.dtype.itemsize],))
 

@@ -48,7 +48,8 @@ class _Layer:
     def kernel(self, back: bool = True) -> Kernel:
         """Its runs take the stream that they enqueue on."""
         layer: Any = self
-        backward, alone = layer.backward if back else None, isinstance(self, Weighted)
+        backward = layer.backward if back else None
+        alone = isinstance(self, Weighted)
         return Kernel(layer.forward, backward, layer.buffers, layer.formats, inputs_alone=alone)
 
 
@@ -103,7 +104,8 @@ class Weighted(_Layer):
                 arrays |= {"y": call.y, "dz": dy}
             arrays |= {"sums": call.dw["bias"] if call.dw else call.scratch["sums"]} if "bias" in call.w else {}
             runs.append(self.bind(call, specs["relu"], arrays))
-        weights, narrow = specs["weights"], self._narrow(specs["weights"])
+        weights = specs["weights"]
+        narrow = self._narrow(specs["weights"])
         if call.dw:
             dw = call.dw["weight"] if narrow is None else call.scratch["dw"]
             arrays = _named(weights, "bac", ("x", "dy", "dw"), call.x0, dy, dw)
@@ -144,7 +146,8 @@ class Norm(_Layer):
         if isinstance(spec, NormInference):
             arrays |= _running(call, "")
         else:
-            mean, variance = call.statistics["mean"], call.statistics["variance"]
+            mean = call.statistics["mean"]
+            variance = call.statistics["variance"]
             arrays |= {"weight": call.w["weight"], "bias": call.w["bias"], **call.saved}
             arrays |= {"running_mean": mean, "running_variance": variance, "next_mean": mean, "next_variance": variance}
         arrays |= {"z": call.x[1]} if len(call.x) > 1 else {}

@@ -90,14 +90,16 @@ def dense(op: Dense, shapes: Shapes, precision: Precision) -> CudnnSpecs:
     found: CudnnSpecs
     if precision.tensor_cores:
         of_x, of_y = (features, k * features, 1), (units, k * units, 1)
-        of_w, bias = (features * units, features, 1), (units, units, 1) if op.bias else None
+        of_w = (features * units, features, 1)
+        bias = (units, units, 1) if op.bias else None
         found = {"forward": Product(k, n, features, units, of_x, turned(of_w), of_y, io, precision, bias)}
         weights: Spec = Product(k, units, n, features, turned(of_y), of_x, of_w, "float32", precision)
         data: Spec = Product(k, n, units, features, of_y, of_w, of_x, io, precision)
     else:
         pixel = ConvGeometry(x, w, y, (1, 1), (0, 0), (1, 1))
         found = {"forward": ConvForward(pixel, precision, op.bias)}
-        weights, data = ConvWeights(pixel, precision), ConvData(pixel, precision)
+        weights = ConvWeights(pixel, precision)
+        data = ConvData(pixel, precision)
     if shapes.training:
         found |= {"relu": ReluBackward(y, precision, relu=False, sums=True)} if op.bias else {}
         found |= {"weights": weights} | ({"data": data} if shapes.wanted else {})

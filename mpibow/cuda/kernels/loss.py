@@ -18,8 +18,10 @@ from .kernels import Launches, integer, kind, launch, turns, warps
 
 def _softmax(kernel: str, call: Call, *arrays: PlanArray) -> Launches:
     tag, axis = call.shapes.formats.y, call.op.axis
-    extents, place = physical(tag, call.shapes.y), parse(tag)[0].index(axis)
-    inner, length = prod(extents[place + 1 :]), extents[place] // getattr(call.op, "replicas", 1)
+    extents = physical(tag, call.shapes.y)
+    place = parse(tag)[0].index(axis)
+    inner = prod(extents[place + 1 :])
+    length = extents[place] // getattr(call.op, "replicas", 1)
     rows = prod(extents) // length
     return launch(kernel, warps(rows), *arrays, rows, length, inner, of=(kind(arrays[0]),))
 

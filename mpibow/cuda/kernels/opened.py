@@ -130,7 +130,8 @@ class Gpu:
         bound, narrowed = self.bound(plan, weights, gradients, statistics, inputs)
         blocks = Constant(blocks_of(own.layout, plan.layout, k))
         rows: Sequence[PlanArray] = replicas.all_rows(k)
-        before, behind = [join_rows(rows[0], weights, blocks)], [part_rows(gradients, rows[1], blocks)]
+        before = [join_rows(rows[0], weights, blocks)]
+        behind = [part_rows(gradients, rows[1], blocks)]
         if plan.statistics.size:
             kept = Constant(blocks_of(own.statistics, plan.statistics, k))
             before.append(join_rows(rows[2], statistics, kept))

@@ -233,7 +233,8 @@ class DeviceFlat:
     def sgd_update(
         self, step: StepArrays, total: DeviceArray | None = None, *, local: Local, scale: float, chunks: range
     ) -> None:
-        gradient, norm = step.gradients[0], self._own(step.gradients[:1])
+        gradient = step.gradients[0]
+        norm = self._own(step.gradients[:1])
         if total is not None:
             self.gradient_sum(step.gradients, total, chunks=chunks)
             gradient, norm = total, None

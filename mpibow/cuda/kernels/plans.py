@@ -109,7 +109,8 @@ class Planner:
         return best
 
     def _fastest(self, spec: Spec, found: Iterator[Executable], timer: Timer) -> Executable:
-        timed, refused = list[tuple[float, Executable]](), DeviceError()
+        timed = list[tuple[float, Executable]]()
+        refused = DeviceError()
         for one in found:
             try:
                 seconds = timer(one)

@@ -36,12 +36,14 @@ def _keep(total: Array, arrays: Arrays, values: Numbers) -> None:
 def apply(
     weights: Array, arrays: Arrays, sums: Array, squares: Array, values: Array, size: int, first: int, last: int
 ) -> None:
-    made, own = np.zeros(BLOCK, sums.dtype), rounded(values, sums.dtype.type)
+    made = np.zeros(BLOCK, sums.dtype)
+    own = rounded(values, sums.dtype.type)
     for c in range(first, last):
         square, stop = 0.0, min((c + 1) * chunk, size)
         for a in range(c * chunk, stop, BLOCK):
             b = min(a + BLOCK, stop)
-            total, parts = sums[0, a:b] if len(sums) == 1 else made[: b - a], kept(arrays, a, b)
+            total = sums[0, a:b] if len(sums) == 1 else made[: b - a]
+            parts = kept(arrays, a, b)
             if len(sums) > 1:
                 copied(sums[0, a:b], total)
             for row in range(1, len(sums)):

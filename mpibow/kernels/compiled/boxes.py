@@ -70,12 +70,14 @@ def copy_box(
             t += at * axes[axis + 2]
         if tc == 1 and sc == 1:
             for i in range(rows):
-                x, y = integers(source + 4 * (s + i * sr), columns), integers(target + 4 * (t + i * tr), columns)
+                x = integers(source + 4 * (s + i * sr), columns)
+                y = integers(target + 4 * (t + i * tr), columns)
                 for j in range(columns):
                     y[j] = x[j]
         elif tc == 1 and sc == 0:
             for i in range(rows):
-                x, y = integers(source + 4 * (s + i * sr), 1), integers(target + 4 * (t + i * tr), columns)
+                x = integers(source + 4 * (s + i * sr), 1)
+                y = integers(target + 4 * (t + i * tr), columns)
                 value = x[0]
                 for j in range(columns):
                     y[j] = value
@@ -83,7 +85,8 @@ def copy_box(
             for first in range(0, rows, TILE):
                 for left in range(0, columns, TILE):
                     if sr == 1 and tc == 1:
-                        there, here = source + 4 * (s + first + left * sc), target + 4 * (t + first * tr + left)
+                        there = source + 4 * (s + first + left * sc)
+                        here = target + 4 * (t + first * tr + left)
                         turn_part(there, here, 4 * sc, 4 * tr, min(TILE, columns - left), min(TILE, rows - first))
                         continue
                     for i in range(first, min(first + TILE, rows)):

@@ -37,8 +37,10 @@ def spread(
     for block in range(blocks):
         first, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            here, small = first + 4 * i * columns, s + 4 * (at + i * row_step)
-            x_row, y_row = floats(x + here, columns), floats(y + here, columns)
+            here = first + 4 * i * columns
+            small = s + 4 * (at + i * row_step)
+            x_row = floats(x + here, columns)
+            y_row = floats(y + here, columns)
             if column_step == 0:
                 value = floats(small, 1)[0]
                 for j in range(columns):
@@ -67,7 +69,8 @@ def summed(
     for block in range(blocks):
         first, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            here, small = first + 4 * i * columns, ds + 4 * (at + i * row_step)
+            here = first + 4 * i * columns
+            small = ds + 4 * (at + i * row_step)
             dy_row = floats(dy + here, columns)
             if column_step == 0:
                 total, ds_row = _f(0), floats(small, 1)

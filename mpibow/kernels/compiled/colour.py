@@ -63,7 +63,8 @@ def _toned(
             y[j] = _clipped(_f(x[j]) * f, least, most)
         return
     contrast = _factor(spread, word)
-    slope, shift = _f(contrast), _shift(_total_grey(x, weights, size, f, least, most), size, contrast)
+    slope = _f(contrast)
+    shift = _shift(_total_grey(x, weights, size, f, least, most), size, contrast)
     for j in range(len(y)):
         y[j] = _clipped(_scaled(_clipped(_f(x[j]) * f, least, most), slope, shift), least, most)
 

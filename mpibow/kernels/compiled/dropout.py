@@ -48,7 +48,8 @@ def dropped_back(dy: Address, dx: Address, mask: Address, n: int, features: int,
     """dx = dy where the mask is 1, times scale."""
     stride = (features + 3) // 4 * 4
     for i in range(n):
-        dy_row, dx_row = row_at(dy, i, features), row_at(dx, i, features)
+        dy_row = row_at(dy, i, features)
+        dx_row = row_at(dx, i, features)
         mask_row = octets(mask + stride * i, features)
         for j in range(features):
             dx_row[j] = dy_row[j] * (np.float32(mask_row[j]) * scale)

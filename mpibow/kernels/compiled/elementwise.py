@@ -105,7 +105,8 @@ def product_back(dy: Address, n: int, inputs: Words, outputs: Words) -> None:
             if outputs[k] == 0:
                 continue
             first = 1 if k == 0 else 0
-            dx, x0 = floats(outputs[k] + 4 * start, m), floats(inputs[first] + 4 * start, m)
+            dx = floats(outputs[k] + 4 * start, m)
+            x0 = floats(inputs[first] + 4 * start, m)
             for i in range(m):
                 dx[i] = slope[i] * x0[i]
             for j in range(first + 1, len(inputs)):

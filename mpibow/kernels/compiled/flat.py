@@ -53,7 +53,8 @@ def update(
 
 
 def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range) -> None:
-    rows, size = _rows(weights) if half.moves else weights[:0], weights.shape[1]
+    rows = _rows(weights) if half.moves else weights[:0]
+    size = weights.shape[1]
     values = np.array(half.numbers, np.float64)
     applying(half.formula).apply(rows, arrays, _rows(sums), squares, values, size, chunks.start, chunks.stop)
 
@@ -86,7 +87,8 @@ def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, st
     while a < stop:
         b, f = cut(a, min(a + BLOCK, stop), factors)
         for i in range(len(gradients)):
-            part, g = total[a:b], gradient_of(gradients[i], a, b, factors, f, made)
+            part = total[a:b]
+            g = gradient_of(gradients[i], a, b, factors, f, made)
             for j in range(b - a):
                 part[j] = part[j] + g[j] if i else g[j]
         a = b

@@ -117,8 +117,14 @@ def _square(x: Array) -> np.float32:
     for begin in range(0, len(x), BLOCK):
         block = x[begin : begin + BLOCK]
         n = len(block) // 4
-        a, b, c, d = block[:n], block[n : 2 * n], block[2 * n : 3 * n], block[3 * n : 4 * n]
-        sum_a, sum_b, sum_c, sum_d = _f(0), _f(0), _f(0), _f(0)
+        a = block[:n]
+        b = block[n : 2 * n]
+        c = block[2 * n : 3 * n]
+        d = block[3 * n : 4 * n]
+        sum_a = _f(0)
+        sum_b = _f(0)
+        sum_c = _f(0)
+        sum_d = _f(0)
         for i in range(n):
             sum_a = _f(sum_a + a[i] * a[i])
             sum_b = _f(sum_b + b[i] * b[i])

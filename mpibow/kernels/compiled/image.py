@@ -57,7 +57,8 @@ def _window(x: int, y: int, sizes: Array, top: int, left: int, flip: bool) -> No
     for c in range(channels):
         for r in range(rows):
             row, to = top + r, (c * rows + r) * columns
-            at, count = (c * height + row) * width + left + first, length if 0 <= row < height else 0
+            at = (c * height + row) * width + left + first
+            count = length if 0 <= row < height else 0
             if octet:
                 _between(octets(x + at, count), octets(y + to, columns), start, flip)
             else:
@@ -79,7 +80,8 @@ def windows(
     sizes are channels, height and width of an image, rows and columns of a window, whether x is uint8.
     """
     width = 1 if sizes[5] else 4  # bytes of a number
-    image, window = width * sizes[0] * sizes[1] * sizes[2], width * sizes[0] * sizes[3] * sizes[4]
+    image = width * sizes[0] * sizes[1] * sizes[2]
+    window = width * sizes[0] * sizes[3] * sizes[4]
     for i in range(n):
         top = (sizes[1] - sizes[3]) // 2
         left = (sizes[2] - sizes[4]) // 2
@@ -100,7 +102,8 @@ def cut(
     size = channels * height * width
     for i in range(n):
         w = first_block(counter, i, node)
-        top, left = _place(w[0], height) - length // 2, _place(w[1], width) - length // 2
+        top = _place(w[0], height) - length // 2
+        left = _place(w[1], width) - length // 2
         x_row, y_row = row_at(x, i, size), row_at(y, i, size)
         first, last = max(left, 0), min(left + length, width)
         for j in range(size):

@@ -101,7 +101,8 @@ def _pair(
         squares = plus_square(plus_square(squares, u0), u1)
         total[j] = total[j] + u0 + u1
         if alpha:
-            u0, u1 = u0 - alpha * (x - centre), u1 - alpha * (y - centre)
+            u0 = u0 - alpha * (x - centre)
+            u1 = u1 - alpha * (y - centre)
         w0[j], w1[j] = x + u0, y + u1
     return squares
 
@@ -140,11 +141,14 @@ def sma_alone(
     number, k = weights.dtype.type, len(weights)
     pull, further = number(alpha), number(gain)
     block = chunk if k == 2 else BLOCK if k < 4 else PAGES
-    total, mean = np.zeros(block, weights.dtype), np.zeros(block, weights.dtype)
-    made0, made1 = np.empty(TILE, weights.dtype), np.empty(TILE, weights.dtype)
+    total = np.zeros(block, weights.dtype)
+    mean = np.zeros(block, weights.dtype)
+    made0 = np.empty(TILE, weights.dtype)
+    made1 = np.empty(TILE, weights.dtype)
     for c in range(first, last):
         squares, square = 0.0, 0.0
-        start, stop = max(c * chunk, origin), min((c + 1) * chunk, limit)
+        start = max(c * chunk, origin)
+        stop = min((c + 1) * chunk, limit)
         if start >= stop:
             continue
         a, p = start, 0
@@ -226,7 +230,8 @@ def sgd_update(
     stop: int,
 ) -> None:
     number = weights.dtype.type
-    made, total = np.empty(TILE, weights.dtype), np.empty(BLOCK, weights.dtype)
+    made = np.empty(TILE, weights.dtype)
+    total = np.empty(BLOCK, weights.dtype)
     a, p = max(start, origin), 0
     stop = min(stop, limit)
     while a < stop:

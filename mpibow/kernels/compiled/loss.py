@@ -37,7 +37,8 @@ def cross_entropy(
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
     for i in range(len(y)):
         place = index_at(label, i)
-        x, slope_row = row_at(logits, i, classes), row_at(slope, i, classes)
+        x = row_at(logits, i, classes)
+        slope_row = row_at(slope, i, classes)
         ignored = ignores and place == ignore
         if ignored or place < 0 or place >= classes:
             y[i] = _f(0) if ignored else _f(np.nan)

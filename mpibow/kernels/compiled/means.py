@@ -29,7 +29,8 @@ def means(
     from rows[0, i] to rows[1, i] and columns[0, j] to columns[1, j], times shares (high, wide).
     Or, if `back`, x = its gradient, of the gradient y."""
     for image in range(images):
-        x_row, y_row = row_at(x, image, h * w), row_at(y, image, high * wide)
+        x_row = row_at(x, image, h * w)
+        y_row = row_at(y, image, high * wide)
         if back:
             x_row[:] = 0
         for i in range(high):
@@ -108,7 +109,8 @@ def image_mean_back(
     size, scale = positions * lanes, _f(1.0 / positions)
     whole = size - size % width
     for group in range(groups):
-        dy_row, dx_row = row_at(dy, group, lanes), row_at(dx, group, size)
+        dy_row = row_at(dy, group, lanes)
+        dx_row = row_at(dx, group, size)
         if lanes == 1:
             share = scale * dy_row[0]
             for i in range(size):

@@ -86,7 +86,8 @@ def normalise_back(
         floats(dbias, groups * channels)[:] = 0
     for row in range(rows):
         at, first = 4 * row * size, 4 * (row % groups) * channels
-        scales, dscales = floats(weight + first, channels), floats(dweight + first, channels)
+        scales = floats(weight + first, channels)
+        dscales = floats(dweight + first, channels)
         mean, inverse = means[row] if dbias else _f(0), inverses[row]
         total, along = _f(0), _f(0)
         if dbias == 0:
@@ -109,7 +110,8 @@ def normalise_back(
             dshifts = floats(dbias + first, channels)
             for c in range(channels):
                 start = at + 4 * c * positions
-                slope, here = floats(dy + start, positions), floats(x + start, positions)
+                slope = floats(dy + start, positions)
+                here = floats(x + start, positions)
                 sums, parts = _f(0), _f(0)
                 for j in range(positions):
                     sums += slope[j]
@@ -131,7 +133,8 @@ def normalise_back(
         else:
             for c in range(channels):
                 start = at + 4 * c * positions
-                slope, here = floats(dy + start, positions), floats(x + start, positions)
+                slope = floats(dy + start, positions)
+                here = floats(x + start, positions)
                 made, scale = floats(dx + start, positions), scales[c]
                 for j in range(positions):
                     made[j] = (slope[j] * scale - total - (here[j] - mean) * along) * inverse
@@ -197,12 +200,14 @@ def respond_back(
     size = channels * places
     for image in range(images):
         x_row, dy_row = row_at(x, image, size), row_at(dy, image, size)
-        dx_row, base_row = row_at(dx, image, size), row_at(base, image, size)
+        dx_row = row_at(dx, image, size)
+        base_row = row_at(base, image, size)
         for p in range(size):
             straight = dy_row[p] * base_row[p] ** power
             dx_row[p], part[p] = straight, straight * x_row[p] / base_row[p]
         for c in range(channels):
-            mine, own = dx_row[c * places : (c + 1) * places], x_row[c * places : (c + 1) * places]
+            mine = dx_row[c * places : (c + 1) * places]
+            own = x_row[c * places : (c + 1) * places]
             for other in range(max(0, c - after), min(channels, c + before + 1)):
                 seen = part[other * places : (other + 1) * places]
                 for p in range(places):

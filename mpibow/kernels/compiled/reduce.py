@@ -51,10 +51,12 @@ def total(
     whole = floats(y, n)
     whole[:] = 0
     for block in range(blocks):
-        start, at = x + 4 * block * rows * columns, start_of(axes, block)
+        start = x + 4 * block * rows * columns
+        at = start_of(axes, block)
         if column_step == 0:
             for i in range(rows):
-                line, y_row = row_at(start, i, columns), row_at(y, at + i * row_step, 1)
+                line = row_at(start, i, columns)
+                y_row = row_at(y, at + i * row_step, 1)
                 part = _f(0)
                 for j in range(columns):
                     part += line[j]
@@ -62,8 +64,10 @@ def total(
         else:  # the column distance is 1, the rows are summed: four at once, so that y is read and written less
             y_row = floats(y + 4 * at, columns)
             for i in range(0, rows - 3, 4):
-                x0, x1 = row_at(start, i, columns), row_at(start, i + 1, columns)
-                x2, x3 = row_at(start, i + 2, columns), row_at(start, i + 3, columns)
+                x0 = row_at(start, i, columns)
+                x1 = row_at(start, i + 1, columns)
+                x2 = row_at(start, i + 2, columns)
+                x3 = row_at(start, i + 3, columns)
                 for j in range(columns):
                     y_row[j] += (x0[j] + x1[j]) + (x2[j] + x3[j])
             for i in range(rows // 4 * 4, rows):
@@ -82,12 +86,14 @@ def peaks(
     """Like `total`, but the largest instead of the sum, without a scale: NaN is above all."""
     floats(y, n)[:] = -np.inf
     for block in range(blocks):
-        start, at = x + 4 * block * rows * columns, start_of(axes, block)
+        start = x + 4 * block * rows * columns
+        at = start_of(axes, block)
         for i in range(rows):
             line = row_at(start, i, columns)
             if column_step == 0:
                 y_row = row_at(y, at + i * row_step, 1)
-                best, none = largest(integers(start + 4 * i * columns, columns)), np.int32(0)
+                best = largest(integers(start + 4 * i * columns, columns))
+                none = np.int32(0)
                 for j in range(columns):
                     none |= np.int32(1) if line[j] != line[j] else np.int32(0)
                 best = _f(np.nan) if none else best
@@ -121,13 +127,15 @@ def peaks_back(
         for i in range(rows):
             x_row = row_at(x + start, i, columns)
             if column_step == 0:
-                y_row, own = row_at(y, at + i * row_step, 1), row_at(shares, at + i * row_step, 1)
+                y_row = row_at(y, at + i * row_step, 1)
+                own = row_at(shares, at + i * row_step, 1)
                 equal, best = _f(0), y_row[0]
                 for j in range(columns):
                     equal += _f(1) if x_row[j] == best else _f(0)
                 own[0] += equal
             else:
-                y_row, own = floats(y + 4 * at, columns), floats(shares + 4 * at, columns)
+                y_row = floats(y + 4 * at, columns)
+                own = floats(shares + 4 * at, columns)
                 for j in range(columns):
                     own[j] += _f(1) if x_row[j] == y_row[j] else _f(0)
     for i in range(n):
@@ -135,14 +143,17 @@ def peaks_back(
     for block in range(blocks):
         start, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            x_row, dx_row = row_at(x + start, i, columns), row_at(dx + start, i, columns)
+            x_row = row_at(x + start, i, columns)
+            dx_row = row_at(dx + start, i, columns)
             if column_step == 0:
-                y_row, own = row_at(y, at + i * row_step, 1), row_at(shares, at + i * row_step, 1)
+                y_row = row_at(y, at + i * row_step, 1)
+                own = row_at(shares, at + i * row_step, 1)
                 best, share = y_row[0], own[0]
                 for j in range(columns):
                     dx_row[j] = share * (_f(1) if x_row[j] == best else _f(0))
             else:
-                y_row, own = floats(y + 4 * at, columns), floats(shares + 4 * at, columns)
+                y_row = floats(y + 4 * at, columns)
+                own = floats(shares + 4 * at, columns)
                 for j in range(columns):
                     dx_row[j] = own[j] * (_f(1) if x_row[j] == y_row[j] else _f(0))
 

@@ -32,7 +32,8 @@ def add_at(dx: Floats, place: Words, dy: Address, width: int) -> None:
     """dx = 0, then dx[place[i]] += dy[i], rows of `width` elements, in order."""
     dx[:] = 0
     for i in range(len(place)):
-        row, dy_row = row_at(dx.ctypes.data, place[i], width), row_at(dy, i, width)
+        row = row_at(dx.ctypes.data, place[i], width)
+        dy_row = row_at(dy, i, width)
         for j in range(width):
             row[j] += dy_row[j]
 
@@ -86,9 +87,11 @@ def factorised(
     for i in range(n):
         row = min(max(index_at(users, i), 0), rows - 1)  # a wrong index must not read elsewhere
         column = min(max(index_at(items, i), 0), columns - 1)
-        p, q = row_at(user, row, factors), row_at(item, column, factors)
+        p = row_at(user, row, factors)
+        q = row_at(item, column, factors)
         if back:
-            dp, dq = row_at(duser, row, factors), row_at(ditem, column, factors)
+            dp = row_at(duser, row, factors)
+            dq = row_at(ditem, column, factors)
             slope = _f(2) * y[i] * error[i]
             for j in range(factors):
                 dp[j] += slope * q[j]

@@ -79,7 +79,8 @@ def update(
     block, own = BLOCK if k > 1 else chunk, rounded(values, number)
     made = np.empty(TILE, weights.dtype)
     for c in range(first, last):
-        start, stop = max(c * chunk, origin), min((c + 1) * chunk, limit)
+        start = max(c * chunk, origin)
+        stop = min((c + 1) * chunk, limit)
         if start >= stop:
             continue
         square = 0.0 if begin and start == c * chunk else squares[c]

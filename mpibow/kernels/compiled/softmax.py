@@ -72,7 +72,8 @@ def columns(
     """best and total are (STRIP,)."""
     for block in range(blocks):
         for left in range(0, wide, STRIP):
-            n, at = min(STRIP, wide - left), 4 * (block * classes * wide + left)
+            n = min(STRIP, wide - left)
+            at = 4 * (block * classes * wide + left)
             best[:n] = -np.inf
             total[:n] = 0
             for i in range(classes):
@@ -80,7 +81,8 @@ def columns(
                 for j in range(n):
                     best[j] = x_row[j] if (x_row[j] > best[j]) | (x_row[j] != x_row[j]) else best[j]
             for i in range(classes):
-                x_row, y_row = floats(x + at + 4 * i * wide, n), floats(y + at + 4 * i * wide, n)
+                x_row = floats(x + at + 4 * i * wide, n)
+                y_row = floats(y + at + 4 * i * wide, n)
                 for j in range(n):
                     below = x_row[j] - best[j]
                     e = exp(below)
@@ -101,14 +103,17 @@ def columns_back(
     """total is (STRIP,)."""
     for block in range(blocks):
         for left in range(0, wide, STRIP):
-            n, at = min(STRIP, wide - left), 4 * (block * classes * wide + left)
+            n = min(STRIP, wide - left)
+            at = 4 * (block * classes * wide + left)
             total[:n] = 0
             for i in range(classes):
-                dy_row, y_row = floats(dy + at + 4 * i * wide, n), floats(y + at + 4 * i * wide, n)
+                dy_row = floats(dy + at + 4 * i * wide, n)
+                y_row = floats(y + at + 4 * i * wide, n)
                 for j in range(n):
                     total[j] += dy_row[j] if logarithm else dy_row[j] * y_row[j]
             for i in range(classes):
-                dy_row, y_row = floats(dy + at + 4 * i * wide, n), floats(y + at + 4 * i * wide, n)
+                dy_row = floats(dy + at + 4 * i * wide, n)
+                y_row = floats(y + at + 4 * i * wide, n)
                 dx_row = floats(dx + at + 4 * i * wide, n)
                 if logarithm:
                     for j in range(n):

@@ -69,7 +69,8 @@ def run_steps(
         if before:
             by_panels(before, laid, to, n, wide, units, before_row, 4, 16 * before_row, to_row, more, more_row)
         for i in range(n):
-            gate, at = gates + (i * t + step) * row, (i * t + step) * one
+            gate = gates + (i * t + step) * row
+            at = (i * t + step) * one
             if number == 4:
                 past = _before(cells + at - one, first_cell, i * one, step)
                 _remember(gate, bias, cells + at, past, units)

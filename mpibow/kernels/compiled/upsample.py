@@ -37,7 +37,8 @@ def enlarge(
         floats(x, images * h * w)[:] = 0
     for image in range(images):
         for i in range(high):
-            x0, x1 = row_at(x, image * h + above[i], w), row_at(x, image * h + below[i], w)
+            x0 = row_at(x, image * h + above[i], w)
+            x1 = row_at(x, image * h + below[i], w)
             y_row, share = row_at(y, image * high + i, wide), down[i]
             if back:
                 line[:] = 0

@@ -66,10 +66,12 @@ def update(
     total <- sum of summands where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64). A
     rule that sends nothing leaves `total`, which may be empty. The content of the gradients is undefined afterwards.
     """
-    weights, gradients = step.weights, whole(step.gradients, step.factors)
+    weights = step.weights
+    gradients = whole(step.gradients, step.factors)
     for each, kept, limit in local.parts(step):
         for c, part in _slices(chunks, limit, each.start):
-            square, own = 0.0 if begin and part.start == c * chunk else float(squares[c]), [a[part] for a in arrays]
+            square = 0.0 if begin and part.start == c * chunk else float(squares[c])
+            own = [a[part] for a in arrays]
             for i, (w, u) in enumerate(zip(weights[:, part], gradients[:, part], strict=True)):
                 _step(each, kept, part, i, w, u)
                 square += float(np.dot(u, u))
@@ -84,7 +86,8 @@ def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Arra
     `sums` (n, size or more), in order, 0 if there are none. squares[c] <- |U|^2 of chunk c, float64; it may be empty.
     """
     for c, part in _slices(chunks, weights.shape[1]):
-        own, rows = [array[part] for array in arrays], list(weights[:, part]) if half.moves else []
+        own = [array[part] for array in arrays]
+        rows = list(weights[:, part]) if half.moves else []
         total = _sum(sums, part) if len(sums) else np.zeros(part.stop - part.start, weights.dtype)
         if squares.size:
             squares[c] = float(np.dot(total, total))
@@ -109,7 +112,8 @@ def sma_alone(step: StepArrays, sums: Array, *, local: Local, alpha: float, extr
     The mean of the rows is then W + (1/k + extra) U, so it is not stored.
     sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. The content of the gradients is undefined afterwards.
     """
-    weights, gradients = step.weights, whole(step.gradients, step.factors)
+    weights = step.weights
+    gradients = whole(step.gradients, step.factors)
     number = weights.dtype.type
     for each, kept, limit in local.parts(step):
         for c, part in _slices(chunks, limit, each.start):
@@ -155,7 +159,8 @@ def sgd_update(step: StepArrays, total: Array | None = None, *, local: Local, sc
     `total` (size,), if given, is scratch. Without it there is one gradient, and where a GPU finds it not finite the
     step is left out.
     """
-    weights, gradients = step.weights, whole(step.gradients, step.factors)
+    weights = step.weights
+    gradients = whole(step.gradients, step.factors)
     for each, kept, limit in local.parts(step):
         for _, part in _slices(chunks, limit, each.start):
             w, u = weights[0, part], _sum(gradients, part)

@@ -85,6 +85,7 @@ def place_of(span: Span) -> Matrix:
     In every layout an element's place is the sum of one offset for each of its indices. Padding is left out.
     """
     places = unpack(np.arange(span.size), span.format, span.shape).reshape(matrix_of(span.shape))
-    rows, columns = np.sort(places[:, 0]), np.sort(places[0] - places[0, 0])
+    rows = np.sort(places[:, 0])
+    columns = np.sort(places[0] - places[0, 0])
     rows, columns = (rows, columns) if len(rows) <= len(columns) else (columns, rows)
     return Matrix(rows + span.offset, columns)

@@ -101,7 +101,8 @@ def biased(back: Back, images: Address, channels: Address, n: int, c: int, pixel
     for each in range(n * blocks):
         first = each % blocks * lanes
         own = min(lanes, c - first)
-        x, line = row_at(images, each, pixels * lanes), floats(channels + 4 * first, own)
+        x = row_at(images, each, pixels * lanes)
+        line = floats(channels + 4 * first, own)
         if lanes == 1:
             if back:
                 total = np.float32(0)

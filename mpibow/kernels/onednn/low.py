@@ -44,7 +44,8 @@ def convolve(
         for part in range(c):
             taps = weight + (block * c + part) * TAPS
             for image in range(0, n, STRIP // wide):
-                source, to = x + (image * c + part) * plane, y + (image * k + block) * place
+                source = x + (image * c + part) * plane
+                to = y + (image * k + block) * place
                 for i in range(high):
                     r = max(0, 1 - stride * i)
                     rows = min(3, stride * (high - i) + 1) - r
@@ -84,7 +85,8 @@ def spread(
             for tap in range(2 * 9):
                 turn(weight + (block * c + part) * TAPS + tap * BLOCK, taps + tap * BLOCK)
             for image in range(0, n, STRIP // broad):
-                source, to = dy + (image * k + block) * plane, dx + (image * c + part) * place
+                source = dy + (image * k + block) * plane
+                to = dx + (image * c + part) * place
                 for i in range(stride * high):
                     r = (i + 1) % stride
                     while (i + 1 - r) // stride >= high:
