@@ -66,8 +66,9 @@ class Staged:
                     return
                 self._claimed = b + 1
             with buckets.trace.span("communication", "update"):
+                step = engine.update(self._local)
                 for part in buckets.chunks[b]:
-                    engine.update(self._local)(part)
+                    step(part)
             self.send(b + 1)
 
     def stop(self) -> list[range]:

@@ -248,7 +248,7 @@ class Engine:
     def update(self, local: Local) -> OnChunks:
         """What moves this rank's replicas by their local steps in chunks, and adds up what is to be sent.
 
-        Every learner thread calls it at the same time, with chunks of its own, in one or several goes: it writes
+        Every learner thread calls that at the same time, with chunks of its own, in one or several goes: it writes
         nothing outside them but what all threads write alike. Each chunk comes once. Where the rule overlaps, the
         last `passes` were made on these chunks just before; on others perhaps not yet.
         """

@@ -48,7 +48,7 @@ def call(context: object, builder: IRBuilder, function: Value, a: Value, b: Valu
 
 
 @jit
-def _execute(table: Array) -> int:
+def execute(table: Array) -> int:
     """Calls the rows (function, a, b, c, d) in order; returns the number of the first that fails, or -1."""
     for i in range(len(table)):
         row = table[i]
@@ -88,7 +88,7 @@ class Command:
         return np.array(rows, np.int64).reshape(-1, 5)
 
     def __call__(self) -> None:
-        failed = _execute(self.table)
+        failed = execute(self.table)
         if failed >= 0:
             raise RuntimeError(f"command {failed} of {len(self.table)} failed")
 

@@ -14,7 +14,7 @@ from mpibow.graph.bound import BoundPlan
 from mpibow.graph.kernel import Rows
 
 from .code_cache import jit
-from .command import Command, _execute, call, together
+from .command import Command, call, execute, together
 from .native import Doubles, Floats, Octets, Words, floats, native, octets, words
 from .numeric import inlined
 
@@ -64,7 +64,7 @@ def _take(box: Array, done: bool) -> int:
         done, slept = True, -1
         while slept < 0:
             slept = _wait(box, box[GIVEN])
-        failed = _execute(words(box[TABLE], 5 * box[COUNT]).reshape((-1, 5)))
+        failed = execute(words(box[TABLE], 5 * box[COUNT]).reshape((-1, 5)))
         if box[COUNT] == 0 or failed >= 0:
             end = _now(box, box[GIVEN]) + CALM * (1 - slept)
             while _now(box, box[GIVEN]) < end:
