@@ -252,6 +252,18 @@ class Handoff:
 
 
 @dataclass(frozen=True)
+class Posted:
+    """A task that may run without Python: `begin` gives its commands, None where it can't; `end` has its result."""
+
+    task: Callable[[], object]
+    begin: Callable[[], Rows | None]
+    end: Callable[[], object] = lambda: None
+
+    def __call__(self) -> object:
+        return self.task()
+
+
+@dataclass(frozen=True)
 class Kernels:
     """A library's kernels, as a plan uses them.
 

@@ -135,6 +135,10 @@ class FlatKernels(FlatArrays, Protocol):
         """Elements of a chunk. Every pass works on whole chunks, so any split over threads gives the same bits."""
 
     @property
+    def Recorder(self) -> Callable[[], Any] | None:
+        """Makes what records passes that take `do` as commands; None where they are Python's."""
+
+    @property
     def orthogonal(self) -> Callable[..., Callable[..., None]]:
         """Makes the function that computes a thread's orthogonal matrices."""
 

@@ -13,13 +13,13 @@ from mpibow.data import Slot
 from mpibow.errors import DeviceError
 from mpibow.graph import Array, Layout, Plan
 from mpibow.graph.bound import SILENT, BoundPlan
-from mpibow.graph.kernel import Rows
+from mpibow.graph.kernel import Posted, Rows
 from mpibow.graph.layout import halves
 from mpibow.optim import Update
 from mpibow.system import in_words
 
 from .replica import Ranges, Replicas
-from .scheduler import Meeting, Posted, Seat
+from .scheduler import Meeting, Seat
 from .stages import Stages
 
 

@@ -2,14 +2,13 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 from mpibow.errors import DeviceError
 from mpibow.graph import Array
-from mpibow.graph.kernel import Handoff, Rows
+from mpibow.graph.kernel import Handoff, Posted
 from mpibow.trace import SILENT, Trace
 
 
@@ -56,18 +55,6 @@ class Seat:
 
 
 Task = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Posted:
-    """A task that may run without Python: `begin` gives its commands, None where it can't; `end` has its result."""
-
-    task: Task
-    begin: Callable[[], Rows | None]
-    end: Task
-
-    def __call__(self) -> object:
-        return self.task()
 
 
 class Scheduler:

@@ -45,7 +45,7 @@ from .state import UNSENT, RuleNumbers, RuleState, Stored
 from .summed import SummedGradients
 
 TALK = 50  # iterations after which ranks talk, if a period is longer
-OnChunks = Callable[[range], None]
+OnChunks = Callable[..., None]  # of a range
 Add = Callable[[Array], None]
 
 
@@ -268,7 +268,7 @@ class Engine:
                 self._flat.update, self._rows.trained, out.sums, out.squares, arrays,
                 local=local, send=half, begin=self._fresh,
             )  # fmt: skip
-        return lambda chunks: step(chunks=chunks)
+        return lambda chunks, **more: step(chunks=chunks, **more)
 
     def outgoing(self) -> Message | None:
         """Called once, after the last `update`. All ranks decide alike: by the settings, k, and a count of iterations.

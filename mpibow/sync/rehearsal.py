@@ -40,7 +40,10 @@ def rehearse(
         engine.settle()
 
     engine.begin(k)
-    engine.update(local)(chunks)
+    update = engine.update(local)
+    update(chunks)
+    if learners > 1 and flat.Recorder is not None:
+        flat.Recorder().record(update, chunks)()
     exchange()
     for _ in range(engine.end_period()):
         exchange()

@@ -24,16 +24,17 @@ class SummedGradients:
         self._flat, self._rows, self._out = flat, rows, out
         self._stepped = False
 
-    def update(self, point: Averaging, local: Local) -> Callable[[range], None]:
+    def update(self, point: Averaging, local: Local) -> Callable[..., None]:
         """The sum of this rank's gradients; where it is the only rank, the step of it, too."""
         step, total = self._rows.trained, self._out.sums
         self._stepped = len(step.gradients) == point.k and local.directs is None
         if self._stepped:
             scale = self._scale(point, self._shares())
             local = _with_gain(point, local).fixed()
-            return lambda chunks: self._flat.sgd_update(step, total, local=local, scale=scale, chunks=chunks)
-        gradients, factors = step.gradients, step.factors
-        return lambda chunks: self._flat.gradient_sum(gradients, total, chunks=chunks, factors=factors)
+            work = partial(self._flat.sgd_update, step, total, local=local, scale=scale)
+        else:
+            work = partial(self._flat.gradient_sum, step.gradients, total, factors=step.factors)
+        return lambda chunks, **more: work(chunks=chunks, **more)
 
     def outgoing(self) -> Message:
         if self._stepped:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mpibow.comm import Communicator
+from mpibow.graph.kernel import Posted
 from mpibow.kernels import FlatKernels, Local, chunks_of, share_of
 from mpibow.kernels.passes import pieces
 from mpibow.trace import SILENT, Trace
@@ -66,6 +67,7 @@ class Synchroniser:
         self._beside = False  # the exchange under way ends only when it is received
         self._passes: Sequence[OnChunks] = ()  # by the exchange under way
         self._due: Sequence[OnChunks] = ()  # passes that the centre waits for
+        self._recorders = dict[int, Any]()  # by worker
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
         # On a GPU `seconds` has them, and `waited` stays 0: the host that waits is not the learners.
@@ -124,7 +126,8 @@ class Synchroniser:
                 for each in (*due, step):
                     each(part)
 
-        self._on_learners(workers, work if due else step, None if self.ahead is None else self.ahead.stop())
+        parts = None if self.ahead is None else self.ahead.stop()
+        self._on_learners(workers, work if due else step, parts, not due and parts is None)
 
     @QUIET
     def exchange(self, tally: Tally, local: Local, workers: int) -> None:
@@ -256,16 +259,25 @@ class Synchroniser:
         with self._trace.span("communication", "wait"):
             return self.book.close(message)
 
-    def _on_learners(self, workers: int, work: Callable[[range], None], parts: Sequence[range] | None = None) -> None:
-        """`work` on all chunks, or on these `parts` of them."""
+    def _on_learners(
+        self, workers: int, work: OnChunks, parts: Sequence[range] | None = None, step: bool = False
+    ) -> None:
+        """`work` on all chunks, or on these `parts` of them. The `step` of all may be commands."""
 
         @QUIET
         def share(i: int) -> None:
             for part in [self._chunks] if parts is None else parts:
                 work(share_of(part, i, workers))
 
+        def begin(i: int) -> tuple[int, int] | None:
+            if not step or (make := self._flat.Recorder) is None:
+                return None
+            recorder = self._recorders[i] = self._recorders.get(i) or make()
+            place: tuple[int, int] = recorder.record(work, share_of(self._chunks, i, workers)).place
+            return place
+
         with self._trace.span("synchronisation", "update"):
-            self._run([partial(share, i) for i in range(workers)])
+            self._run([Posted(partial(share, i), partial(begin, i)) for i in range(workers)])
 
     @QUIET
     def distances(self) -> list[float]:

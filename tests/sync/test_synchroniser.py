@@ -3,6 +3,7 @@
 import threading
 import warnings
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mpibow.errors import CommunicationError
 from mpibow.graph import Array
 from mpibow.kernels.numpy import flat
 from mpibow.learn.replica import Replicas
+from mpibow.learn.scheduler import Scheduler
 from mpibow.sync import Engine, Family, synchroniser
 from mpibow.sync.agreement import agree
 from mpibow.sync.family import Outer
@@ -80,6 +82,23 @@ class Rank:
 
 def overlapped(comm: Communicator) -> Rank:
     return Rank(comm, Family(name="crossbow"), 2, 2, overlap=True)
+
+
+@ALL
+def test_workers_that_wait_update_by_commands(settings):
+    """With the bits of the passes."""
+    compiled = pytest.importorskip("mpibow.kernels.compiled.flat")
+    handoff = import_module("mpibow.kernels.compiled.handoff").Handoff
+    scheduler, made = Scheduler(handoff=handoff, cores=2), list[Any]()
+    recording = SimpleNamespace(**vars(compiled) | {"Recorder": lambda: made.append(compiled.Recorder()) or made[-1]})
+    ours = Rank(Single(), settings, 3, 3, overlap=True, run=scheduler.run, kernels=recording)
+    theirs = Rank(Single(), settings, 3, 3, overlap=True, kernels=compiled)
+    for _ in range(5):
+        ours.step()
+        theirs.step()
+        np.testing.assert_array_equal(ours.rows.weights, theirs.rows.weights)
+    scheduler.close()
+    assert [len(recorder._calls) for recorder in made] == [1]  # of the second worker, the first is the caller
 
 
 class Gate(Single):

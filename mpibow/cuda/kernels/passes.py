@@ -79,6 +79,8 @@ class DeviceFlat:
         """out (1,) <- the sum of the chunks' squares."""
         self.run("send", (squares, out), lambda *_: [flat.sum_parts(squares.reshape(1, -1, 1), out.reshape(1, 1))])
 
+    Recorder = None
+
     def meter(self) -> DeviceGain:
         return DeviceGain(self)
 

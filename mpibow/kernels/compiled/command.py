@@ -83,6 +83,11 @@ class Command:
         self.rows, self._kept = rows, kept
 
     @cached_property
+    def place(self) -> tuple[int, int]:
+        """The address of its table, and the number of rows."""
+        return self.table.ctypes.data, len(self.table)
+
+    @cached_property
     def table(self) -> Array:
         rows = [(f.address if isinstance(f, Version) else f, *numbers) for f, *numbers in self.rows]
         return np.array(rows, np.int64).reshape(-1, 5)

@@ -4,7 +4,7 @@ They are memory-bound: every element is read and written once. Results are NumPy
 or reordered. Only sums of squares differ: they are float64 throughout. Passes around formulas are generated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -15,9 +15,16 @@ from mpibow.kernels.numpy.arrays import *  # noqa: F403
 from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 
 from .generated import applying, loops, sending
+from .native import Recorder as Recorder
 from .orthogonal import orthogonal as orthogonal
 from .steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of
 from .steps import chunk as chunk
+
+Do = Callable[..., object]  # calls a function, or records the call
+
+
+def _call(function: Do, *arguments: object) -> None:
+    function(*arguments)
 
 
 def _rows(rows: Array) -> Array:
@@ -45,11 +52,12 @@ def update(
     send: Half,
     begin: bool,
     chunks: range,
+    do: Do = _call,
 ) -> None:
     values = np.array(send.numbers, np.float64)
     for part, first in _parts(step, local):
         module = sending(part.formula, send.formula)
-        module.update(*first, total, squares, arrays, values, begin, chunks.start, chunks.stop)
+        do(module.update, *first, total, squares, arrays, values, begin, chunks.start, chunks.stop)
 
 
 def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range) -> None:
@@ -59,14 +67,32 @@ def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Arra
     applying(half.formula).apply(rows, arrays, _rows(sums), squares, values, size, chunks.start, chunks.stop)
 
 
-def sma_alone(step: StepArrays, sums: Array, *, local: Local, alpha: float, extra: float, chunks: range) -> None:
+def sma_alone(
+    step: StepArrays,
+    sums: Array,
+    *,
+    local: Local,
+    alpha: float,
+    extra: float,
+    chunks: range,
+    do: Do = _call,
+) -> None:
     for part, first in _parts(step, local):
-        loops(part.formula).sma_alone(*first, sums, float(alpha), float(extra), chunks.start, chunks.stop)
+        numbers = float(alpha), float(extra), chunks.start, chunks.stop
+        do(loops(part.formula).sma_alone, *first, sums, *numbers)
 
 
-def sgd_update(step: StepArrays, total: Array | None = None, *, local: Local, scale: float, chunks: range) -> None:
+def sgd_update(
+    step: StepArrays,
+    total: Array | None = None,
+    *,
+    local: Local,
+    scale: float,
+    chunks: range,
+    do: Do = _call,
+) -> None:
     for part, first in _parts(step, local):
-        loops(part.formula).sgd_update(*first, float(scale), *ends(chunks, step.weights[0]))
+        do(loops(part.formula).sgd_update, *first, float(scale), *ends(chunks, step.weights[0]))
 
 
 @compiled
@@ -94,5 +120,5 @@ def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, st
         a = b
 
 
-def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
-    _gradient_sum(_rows(gradients), total, factors, *ends(chunks, total))
+def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE, do: Do = _call) -> None:
+    do(_gradient_sum, _rows(gradients), total, factors, *ends(chunks, total))

@@ -167,7 +167,7 @@ class Batch:
             sizes=np.array([part.size for part in every]), whole=len(parts), numbers=self._numbers,
         )  # fmt: skip
         self.run = together([*copies, *(run for run in plan.runs if isinstance(run, Command)), sums])
-        self.rows = self.run.table.ctypes.data, len(self.run.table)
+        self.rows = self.run.place
 
     def fill(self, arrays: ArraysByName) -> bool:
         """The next batch has these inputs, which stay until it has run; False where they are of other types."""

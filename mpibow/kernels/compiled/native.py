@@ -1,10 +1,11 @@
 """Kernels that numba compiles (`native`): their arguments, packed into 64-bit words by name, and views of memory."""
 
 import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature, signature
-from itertools import count, product
+from itertools import accumulate, count, product
 from operator import index
 from typing import Annotated, Any, Generic, Literal, ParamSpec, get_args, get_origin, get_type_hints
 
@@ -22,7 +23,7 @@ from numba.np.numpy_support import as_dtype
 from mpibow.graph import Array, Call, DType
 
 from .code_cache import c_function
-from .command import SIGNATURE, Command, Version, instruction
+from .command import SIGNATURE, Command, Version, instruction, together
 
 P = ParamSpec("P")
 I64 = ir.IntType(64)
@@ -45,11 +46,13 @@ Back = Literal[False, True]  # whether a kernel, compiled for either, goes backw
 _PLAIN = {int: types.int64, float: types.float64, bool: types.boolean}
 
 
-def _array_at(context: BaseContext, builder: IRBuilder, kind: types.Array, address: Value, size: Value) -> Value:
-    """The array (size,) of numba's type `kind` at an address."""
+def _array_at(context: BaseContext, builder: IRBuilder, kind: types.Array, address: Value, *shape: Value) -> Value:
+    """The contiguous array of numba's type `kind` at an address."""
     array, item = make_array(kind)(context, builder), I64(kind.dtype.bitwidth // 8)
-    data = builder.inttoptr(address, array.data.type)
-    populate_array(array, data=data, shape=[size], strides=[item], itemsize=item, meminfo=None)
+    data, strides = builder.inttoptr(address, array.data.type), [item]
+    for size in shape[:0:-1]:
+        strides.insert(0, builder.mul(strides[0], size))
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
     return array._getvalue()
 
 
@@ -173,6 +176,65 @@ def _packed(kind: Type, value: Argument) -> list[int]:
     return [int(struct.unpack("q", struct.pack("d", value))[0]) if isinstance(kind, types.Float) else index(value)]
 
 
+_VERSIONS = dict[tuple[Any, DType], Version]()  # by function, and the type of its first argument
+
+
+class Recorder:
+    """Makes commands of calls of functions of `jit`, as `do` of a worker's passes; they stay until it makes others.
+
+    The types of a call's arguments follow from the first one's: arrays, which are contiguous, tuples of them, numbers.
+    """
+
+    def __init__(self) -> None:
+        self._calls, self._next = list[tuple[Any, Array, list[int], list[Argument]]](), 0
+        self._command = together(())
+
+    def record(self, work: Callable[..., object], chunks: range) -> Command:
+        """The command of a pass on chunks."""
+        self._next = 0
+        work(chunks, do=self._do)
+        if self._next < len(self._calls):
+            self._calls.clear()
+            return self.record(work, chunks)
+        return self._command
+
+    def _do(self, function: Any, *arguments: Argument) -> None:
+        n, self._next = self._next, self._next + 1
+        if n < len(self._calls) and self._calls[n][0] is function:
+            _, block, ends, known = self._calls[n]
+            for i, each in enumerate(arguments):
+                if each is not known[i]:
+                    words, known[i] = _words(each), each
+                    block[ends[i] - len(words) : ends[i]] = words
+            return
+        key, every = (function, arguments[0].dtype), [*map(_words, arguments)]
+        if key not in _VERSIONS:
+            _VERSIONS[key] = Version(partial(_called, function, [*map(numba.typeof, arguments)]))
+        block = np.array([word for words in every for word in words], np.int64)
+        ends = [*accumulate(map(len, every))]
+        self._calls[n:] = [(function, block, ends, [*arguments])]
+        rows = [(_VERSIONS[key], block.ctypes.data, 0, len(block), 0)]
+        self._command = Command([*self._command.rows[:n], *rows], self._calls)
+
+
+def _called(function: Any, kinds: Sequence[Type]) -> CFunc:
+    file, text = function.py_func.__code__.co_filename, "_function(*_unpack(arguments)); return 0"
+    scope = {"__name__": function.__module__, "_unpack": _unpacked(kinds), "_function": function}
+    exec(compile(f"def entry(arguments, _, count, __): {text}", file, "exec"), scope)
+    entry: Any = scope["entry"]
+    entry.__qualname__ = f"{function.__name__}_{zlib.crc32(str(kinds).encode())}"
+    return c_function(entry, SIGNATURE, nopython=True)
+
+
+def _words(value: Argument) -> list[int]:
+    if isinstance(value, tuple):
+        return [word for each in value for word in _words(each)]
+    if isinstance(value, np.ndarray):
+        assert value.flags.c_contiguous
+        return [value.ctypes.data, *value.shape]
+    return _packed(types.float64 if isinstance(value, float) else types.int64, value)
+
+
 def are_indices(value: Argument) -> bool:
     return isinstance(value, np.ndarray) and value.dtype in (np.int32, np.int64)
 
@@ -195,9 +257,9 @@ def _unpacked(kinds: Sequence[Type]) -> Callable[[int], tuple[Argument, ...]]:
 
         def argument(kind: Type) -> Value:
             if isinstance(kind, types.Array):
-                return _array_at(context, builder, kind, word(), word())
-            if isinstance(kind, types.UniTuple):
-                return context.make_tuple(builder, kind, [word(), word()])
+                return _array_at(context, builder, kind, word(), *(word() for _ in range(kind.ndim)))
+            if isinstance(kind, types.BaseTuple):
+                return context.make_tuple(builder, kind, [argument(each) for each in kind])
             if isinstance(kind, types.Float):
                 double = builder.bitcast(word(), ir.DoubleType())
                 return double if kind is types.float64 else builder.fptrunc(double, ir.FloatType())

@@ -16,6 +16,8 @@ from mpibow.kernels.passes import WHOLE, Half, Local, States, StepArrays
 from .arrays import *  # noqa: F403
 from .orthogonal import orthogonal as orthogonal
 
+Recorder = None
+
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 
 
