@@ -22,7 +22,10 @@ def override(kind: type, mapping: Mapping[str, object], overrides: Sequence[str]
     """
     pairs = [_pair(text) for text in overrides]
     result: dict[str, Any] = plain(mapping)
-    for path, value in pairs:
+    for n, (path, value) in enumerate(pairs):
+        for earlier, _ in pairs[:n]:
+            if earlier != path == earlier[: len(path)]:
+                raise ConfigError(f"override '{overrides[n]}': undoes {'.'.join(earlier)}, which stands before it")
         _set(result, path, value)
     _drop(kind, plain(mapping), result, (), {path for path, _ in pairs})
     return result
@@ -65,8 +68,9 @@ def _set(mapping: dict[str, Any], path: Path, value: object) -> None:
             node[key] = {}
         node = node[key]
         if not isinstance(node, dict):
-            whole = ".".join(path)
-            raise ConfigError(f"{'.'.join(path[:depth])}: must be a mapping to set {whole} in it, got {show(node)}")
+            raise ConfigError(
+                f"{'.'.join(path[:depth])}: must be a mapping to set {'.'.join(path)} in it, got {show(node)}"
+            )
     node[path[-1]] = value
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from mpibow.convert import tf_example
 from mpibow.data import SHARD_SIZE, Array, RecordSet, open_records
 from mpibow.data.aside import folder_aside, refused
+from mpibow.data.ratings import FORM
 from mpibow.errors import RecordError
 
 from .conversion import progress
@@ -102,6 +103,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Exports as the options set, and prints a summary."""
     data = open_records(options.path)
+    kind = data.manifest.kind or ("ratings" if data.manifest.form == FORM else "")
+    if kind:
+        raise RecordError(f"{options.path}: holds {kind}; images with a class each can be exported")
     if options.to == "tfrecord":
         to_tfrecord(data, options.output, first_label=options.first_label)
     else:

@@ -93,6 +93,8 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
                 f"{config.model.classes}: type model.classes={records.classes}, or leave it out"
             )
         net, train = named_net(config, records.classes), records
+    if config.data.text and not records_files(train):
+        raise ConfigError(f"data.text: is for texts, {config.data.train} holds none; leave it out")
     job = make_job(
         f"{function_name(config.model)}-{Path(config.data.train).resolve().parent.name}",
         config,

@@ -4,6 +4,7 @@ import pytest
 
 from mpibow.config import load_mapping
 from mpibow.config.overrides import rate_warning
+from tests.refusals import refuses
 
 FILE = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
 SGD = {**FILE, "update": {"lr": 0.05, "momentum": 0.9}}
@@ -27,6 +28,12 @@ def test_another_optimisers_rate(name, usual):
 def test_adamws_rate_is_not_sgds():
     begin = "warning: update.lr: 0.001 in mnist.yaml was chosen for adamw, and sgd uses it now; "
     assert told(ADAMW, "update.name=sgd").startswith(begin)
+
+
+def test_a_later_override_does_not_undo_an_earlier_one():
+    with refuses("override 'update={name: adamw}': undoes update.lr, which stands before it"):
+        load_mapping(SGD, ["update.lr=0.3", "update.lr=0.2", "seed=2", "update={name: adamw}"])
+    assert load_mapping(SGD, ["update={name: adamw}", "update.lr=0.3"]).update.lr == 0.3
 
 
 @pytest.mark.parametrize(

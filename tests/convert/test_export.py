@@ -158,11 +158,14 @@ def test_what_cannot_be_exported(tmp_path, to, capsys):
     assert sorted(os.listdir(taken)) == before
     assert records.main(["export", str(tmp_path / "no"), "--to", to, "--output", str(tmp_path / "x")]) == 3
     assert capsys.readouterr().err == (f"error: {tmp_path}/no: there is no such folder; convert the data to it first\n")
+    write_records(tmp_path / "text", [(np.zeros((1, 1, 8), np.uint8), 0)], classes=1, contents={"kind": "text"})
+    assert records.main(["export", str(tmp_path / "text"), "--to", to, "--output", str(tmp_path / "x")]) == 3
+    assert capsys.readouterr().err == f"error: {tmp_path}/text: holds text; images with a class each can be exported\n"
     (shard, *_) = sorted((tmp_path / "set").glob("*.mpr"))
     flip(shard, 70)
     assert records.main([*words, str(tmp_path / "x")]) == 3
     assert "checksum is 0x" in capsys.readouterr().err
-    assert sorted(os.listdir(tmp_path)) == ["set", "taken"]  # all or nothing
+    assert sorted(os.listdir(tmp_path)) == ["set", "taken", "text"]  # all or nothing
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):

@@ -270,6 +270,11 @@ def test_the_command_evaluates_what_the_run_did(data: Path, tmp_path, image):
     )
 
 
+def test_images_are_no_text(data: Path, tmp_path):
+    with refuses(f"data.text: is for texts, {data / 'train'} holds none; leave it out"):
+        job(data, tmp_path, of_data={"text": {"context": 8}})
+
+
 def test_the_command_refuses_other_data(data: Path, tmp_path):
     short = {"stop": {"epochs": None, "iterations": 2}}
     tiny.run(job(data, tmp_path, train="raw", test=None, of_data={"image": None}, **short))
