@@ -68,8 +68,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
         peak = device.memory.peak
         held = dict[str, object]()
         if peak is not None:
-            execution, share = session.learners.execution, 1 - idle / elapsed
-            held = {"execution": execution, "python_share": share, "device_memory": peak}
+            execution = session.learners.execution
+            held = {"execution": execution, "python_share": 1 - idle / elapsed, "device_memory": peak}
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()
     return {
         "images_per_second": len(times) * sum(counts) * job.config.batch_size / elapsed,

@@ -21,7 +21,7 @@ Messages are lower case, name the thing, the rule and the value, and the remedy 
 """
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 # sysexits.h EX_TEMPFAIL: "saved, start me again". Batch systems requeue on it.
 EXIT_REQUEUE = 75
@@ -49,6 +49,11 @@ def install(extra: str) -> str:
     if not (folder / "pyproject.toml").exists():  # a copy that pip installed, and finds by its name
         return f"pip install 'mpibow[{extra}]'"
     return f"pip install -e '{'.' if folder.samefile('.') else folder}[{extra}]'"
+
+
+def raised(error: BaseException) -> NoReturn:
+    """Raises the error, where a function is wanted that is called with it."""
+    raise error
 
 
 class MpibowError(Exception):

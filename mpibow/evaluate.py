@@ -97,9 +97,8 @@ def evaluate(
         scheduler.close()
         opened.close()
     if predictions is not None:
-        parts = comm.share(rows)
         number = records.number if isinstance(records, RecordSet | Decoded) else int
-        text = _table([row for part in parts for row in part], number)
+        text = _table([row for part in comm.share(rows) for row in part], number)
         directory.on_rank_0(lambda function: function(comm), partial(directory.write, predictions, text))
     return result
 

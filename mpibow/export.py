@@ -68,8 +68,12 @@ def export_onnx(stored: Stored, make: Build | None = None, *, average: bool = Fa
         raise CheckpointError(f"{stored.path}: has weights alone; a whole net is in a run, or in a file of Fitted.save")
     weights, (entries, mean) = stored.weights_of(average), scaling_of(stored)
     about = {"scaling": scaling, **entries}
-    build = loaded(stored.graph or {}, stored.arrays) if make is None else make
-    model = model_of(build, weights, scaled=scaling == "inside", about={SCALED: json.dumps(about)})
+    model = model_of(
+        make or loaded(stored.graph or {}, stored.arrays),
+        weights,
+        scaled=scaling == "inside",
+        about={SCALED: json.dumps(about)},
+    )
     return Exported(weights, about, mean, model.SerializeToString())
 
 

@@ -4,13 +4,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .aten.net import TorchNet
 from .config import Config
-from .errors import CheckpointError, ConfigError, RecordError
+from .errors import CheckpointError, ConfigError, RecordError, raised
 from .evaluate import on_host
 from .graph.graph import Array, ArraysByName
 from .graph.plan import Plan
@@ -131,7 +131,7 @@ class Fitted:
             from .convert.sample_sources import samples
 
             wanted = NetInputs.of(predictor, self.input, self.folder, crop)
-            rows = list(predictor.each(samples(images, wanted, _leave_out if skip else _refuse)))
+            rows = list(predictor.each(samples(images, wanted, _leave_out if skip else raised)))
             found = {
                 output: np.stack([values[output] for _, values in rows]) if rows else np.zeros((0, *shape), np.float32)
                 for output, shape in predictor.outputs.items()
@@ -161,9 +161,11 @@ class Fitted:
         where a name or a shape differs; if not `strict`, weights of the module that the net lacks keep their values.
         """
         weights = self.weights_of(average)
-        if module is None and self.source is None:
-            raise ConfigError("to_torch: needs the module, as to_torch(module); fit of a net of from_torch keeps it")
-        if module is None and self.source is not None:
+        if module is None:
+            if self.source is None:
+                raise ConfigError(
+                    "to_torch: needs the module, as to_torch(module); fit of a net of from_torch keeps it"
+                )
             module, strict = copied(self.source.module), False
         return into_torch(module, weights, scope=scope, strict=strict, buffers=self.buffers)
 
@@ -196,10 +198,6 @@ class Fitted:
             path,
             Stored(path, self.weights, self.average, document, arrays, self.config.text, summary, input=self.input),
         )
-
-
-def _refuse(error: RecordError) -> NoReturn:
-    raise error
 
 
 def _leave_out(error: RecordError) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from glob import escape
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from .aten.net import TorchNet
 from .comm.communicator import Single
@@ -22,7 +22,7 @@ from .data.indexed import Hands
 from .data.lengths import check_padding
 from .data.sample_settings import Image, TokenStream
 from .data.sample_weights import unweighed
-from .errors import ConfigError, Interrupted
+from .errors import ConfigError, Interrupted, raised
 from .evaluate import on_host
 from .fitted import Fitted
 from .job import Job, make_job
@@ -180,7 +180,7 @@ def fit(
             done = work()
         except BaseException as error:
             if comm.size > 1:
-                guarded(comm, partial(_again, error))
+                guarded(comm, partial(raised, error))
             raise
         finally:
             comm.close()  # no time limit on the rest of the script
@@ -291,8 +291,11 @@ def with_buffers_of_rank_0(net: TorchNet, comm: Single | Mpi) -> TorchNet:
         return net
     buffers = net.program.buffers
     sent = from_rank_0({name: buffer.array for name, buffer in buffers.items()}, comm)
-    fits = {name for name, array in sent.items() if name in buffers and buffers[name].array.shape == array.shape}
-    first = {name: replace(buffers[name], array=sent[name]) for name in fits}
+    first = {
+        name: replace(buffers[name], array=array)
+        for name, array in sent.items()
+        if name in buffers and buffers[name].array.shape == array.shape
+    }
     shorter = tuple(with_buffers_of_rank_0(each, comm) for each in net.shorter)
     return replace(net, program=replace(net.program, buffers={**buffers, **first}), shorter=shorter)
 
@@ -309,10 +312,6 @@ def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mappin
 def _end_all(comm: Single | Mpi, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """A sys.excepthook: prints the error and ends all ranks."""
     try:
-        guarded(comm, partial(_again, error.with_traceback(trace)))
+        guarded(comm, partial(raised, error.with_traceback(trace)))
     except SystemExit as end:  # raised in a hook, it would be printed and the exit code lost
         os._exit(int(end.code or 1))
-
-
-def _again(error: BaseException) -> NoReturn:
-    raise error

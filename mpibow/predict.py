@@ -129,9 +129,11 @@ def _of_outputs(form: str, rows: Iterable[Row], outputs: Mapping[str, Shape]) ->
             )
     if form == CSV:
         heads = [
-            [name] if not shape else [f"{name}[{n}]" for n in range(counts[name])] for name, shape in outputs.items()
+            head
+            for name, shape in outputs.items()
+            for head in ([f"{name}[{n}]" for n in range(counts[name])] if shape else [name])
         ]
-        yield _csv(["sample", *(head for part in heads for head in part)])
+        yield _csv(["sample", *heads])
     for sample, values in rows:
         if form == JSONL:
             yield json.dumps({"sample": sample, **{name: array.tolist() for name, array in values.items()}})

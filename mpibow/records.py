@@ -31,13 +31,7 @@ def inspect(options: argparse.Namespace) -> int:
         data = open_records(path)
         print(json.dumps(contents(data)) if options.json else summary(data))
         if options.sheet:
-            drawn = draw(
-                data,
-                options.sheet,
-                options.samples or SHEET,
-                options.of_class,
-                options.seed or 0,
-            )
+            drawn = draw(data, options.sheet, options.samples or SHEET, options.of_class, options.seed or 0)
             if not options.json:
                 print(f"  sheet     {options.sheet}, {drawn:,} images")
 

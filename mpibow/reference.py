@@ -33,8 +33,8 @@ def operators() -> Iterator[str]:
     """Lines of each module's title and the functions in it."""
     for module in ops.FOUND:
         title = re.split(r" \((?=[A-Z])|[.:]", module.__doc__ or "", maxsplit=1)[0]
-        found = {name: getattr(module, name) for name in module.__all__}
-        names = [name for name, value in found.items() if callable(value) and not hasattr(value, "infer")]
+        values = vars(module)
+        names = [name for name in module.__all__ if callable(values[name]) and not hasattr(values[name], "infer")]
         yield from wrapped(title, names)
 
 

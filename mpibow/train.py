@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
         "--timeline-iterations",
         metavar="FROM:TO",
         help="iterations of the trace, counted from this start (default "
-        f"{WINDOW[0]}:{WINDOW[1]}, without the last); the file is written when TO begins, or the run ends",
+        f"{WINDOW}, without the last); the file is written when TO begins, or the run ends",
     )
     command.set_defaults(base=None)
     return command

@@ -40,9 +40,9 @@ def refuse_difference(
             top = tops[np.searchsorted(tops[:-1], np.abs(y))]
         far = ~(gaps <= close * np.maximum(top, least))
         if far.any():
-            gap = gaps[far].max()
-            size = top[far].max()
-            raise ConfigError(f"{rule}they differ by {gap:.3g}, the largest number is {size:.3g}; {remedy}")
+            raise ConfigError(
+                f"{rule}they differ by {gaps[far].max():.3g}, the largest number is {top[far].max():.3g}; {remedy}"
+            )
 
 
 def sizes(array: Array) -> Array:

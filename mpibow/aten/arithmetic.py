@@ -160,19 +160,11 @@ def index_put(
     return choose(site, wide, fill, x)
 
 
-def addmm(x: Tensor, beta: float = 1, alpha: float = 1, **factors: Tensor) -> Tensor:
-    return x * float(beta) + ops.matmul(*factors.values()) * float(alpha)
-
-
 def bernoulli(site: Site, self: Value, p: float) -> Tensor:
     """1 with probability `p` in training; in evaluation its mean, p."""
     first = (site.call.shape or (None,))[0]
     need(first == BatchExtent(1) and 0 < p < 1, "random numbers need the batch as first axis, and p in (0, 1)")
     return ops.dropout(ops.full(self.shape, 1.0), 1.0 - float(p)) * float(p)
-
-
-def detach(site: Site, self: Value) -> Value:
-    return ops.detach(site.tensor(self)) if dtype_of(self) == FLOAT else self
 
 
 def cast(site: Site, self: Value, **_: object) -> Value:
@@ -183,7 +175,9 @@ def cast(site: Site, self: Value, **_: object) -> Value:
 OPERATORS: dict[str, Function] = {
     **of_floats(
         {
-            "addmm": addmm,
+            "addmm": lambda x, beta=1, alpha=1, **factors: (
+                x * float(beta) + ops.matmul(*factors.values()) * float(alpha)
+            ),
             "isnan": lambda x: ops.ne(x, x),
             **dict.fromkeys(("bmm", "matmul", "mm"), lambda x, **factor: ops.matmul(x, *factor.values())),
         }
@@ -200,7 +194,7 @@ OPERATORS: dict[str, Function] = {
     "bernoulli": bernoulli,
     "bitwise_not": invert,
     **dict.fromkeys(("clamp", "clamp_max", "clamp_min"), clamp),
-    "detach": detach,
+    "detach": lambda site, self: ops.detach(site.tensor(self)) if dtype_of(self) == FLOAT else self,
     "div": divide,
     "index_put": index_put,
     "logical_not": invert,

@@ -72,8 +72,7 @@ def linear(site: Site, input: Value, weight: Value, bias: Weight = None) -> Tens
     """A dense layer; a matrix product where the weight is shared or computed."""
     x = site.floats(input)
     if site.owns(weight, bias) and x.ndim > 1:
-        op = ops.Dense(weight.shape[0], bias is not None, ZERO)
-        return site.layer(op, x, weight=weight, bias=bias)[0]
+        return site.layer(ops.Dense(weight.shape[0], bias is not None, ZERO), x, weight=weight, bias=bias)[0]
     y = ops.matmul(x, ops.transpose(site.floats(weight)))
     return y if bias is None else y + site.floats(bias)
 
@@ -100,7 +99,7 @@ def batch_norm(
     return held(site, op, [x], {"weight": factors, "bias": shifts}, running)[0]
 
 
-def channels(x: Tensor) -> Shape:
+def channels(x: Value) -> Shape:
     """The shape of a number for each channel."""
     return x.shape[1], *(1 for _ in x.shape[2:])
 
@@ -118,9 +117,15 @@ def scaled(site: Site, y: Tensor, shape: Shape, weight: Weight, bias: Weight) ->
 
 
 def normed(
-    site: Site, op: ops.GroupNorm | ops.LayerNorm | ops.RmsNorm, x: Tensor, shape: Shape, weight: Weight, bias: Weight
+    site: Site,
+    op: ops.GroupNorm | ops.LayerNorm | ops.RmsNorm,
+    input: Value,
+    shape: Shape,
+    weight: Weight,
+    bias: Weight,
 ) -> Tensor:
     """A norm that owns a weight and a bias of `shape`; else its rows by its formula, scaled."""
+    x = site.floats(input)
     complete = weight is not None and (bias is not None or not op.centred)
     if complete and site.owns(weight, bias) and len(shape) < x.ndim:
         return site.layer(op, x, weight=weight, bias=bias)[0]
@@ -136,9 +141,8 @@ def layer_norm(
     bias: Weight = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    x = site.floats(input)
     shape = tuple(normalized_shape)
-    return normed(site, ops.LayerNorm(len(shape), eps), x, shape, weight, bias)
+    return normed(site, ops.LayerNorm(len(shape), eps), input, shape, weight, bias)
 
 
 def rms_norm(
@@ -146,16 +150,14 @@ def rms_norm(
 ) -> Tensor:
     if eps is None:
         refuse("an RMS norm without eps, which then depends on the precision: give it one, as eps=1e-6")
-    x = site.floats(input)
     shape = tuple(normalized_shape)
-    return normed(site, ops.RmsNorm(len(shape), eps), x, shape, weight, None)
+    return normed(site, ops.RmsNorm(len(shape), eps), input, shape, weight, None)
 
 
 def group_norm(
     site: Site, input: Value, num_groups: int, weight: Weight = None, bias: Weight = None, eps: float = 1e-5
 ) -> Tensor:
-    x = site.floats(input)
-    return normed(site, ops.GroupNorm(num_groups, eps), x, channels(x), weight, bias)
+    return normed(site, ops.GroupNorm(num_groups, eps), input, channels(input), weight, bias)
 
 
 def instance_norm(
@@ -192,8 +194,7 @@ def feature_dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
     x = site.floats(input)
     if not train or p == 0:
         return x
-    ones = ops.full((x.shape[0], *channels(x)), 1.0)
-    return x * dropout(site, ones, p, train)
+    return x * dropout(site, ops.full((x.shape[0], *channels(x)), 1.0), p, train)
 
 
 def attention(

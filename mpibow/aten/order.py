@@ -74,8 +74,7 @@ def scatter(
         return choose(site, written, value, self)
     if not isinstance(index, np.ndarray):
         refuse("places that depend on the data may repeat, and the last one wins; scatter_add is there")
-    lines = np.sort(index, dim)
-    need(bool(np.diff(lines, axis=dim).all()), "places that repeat, of which the last one wins")
+    need(bool(np.diff(np.sort(index, dim), axis=dim).all()), "places that repeat, of which the last one wins")
     return choose(site, written, added(self.shape, dim, places, site.tensor(src)), self)
 
 
@@ -112,8 +111,7 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 def triangle(lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
     mask = np.tri(x.shape[-2], x.shape[-1], diagonal if lower else diagonal - 1, dtype=bool)
-    kept = ops.constant(mask if lower else ~mask)
-    return ops.where(kept, x, filled(x.shape, 0, x.dtype))
+    return ops.where(ops.constant(mask if lower else ~mask), x, filled(x.shape, 0, x.dtype))
 
 
 OPERATORS: dict[str, Function] = {

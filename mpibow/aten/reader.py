@@ -79,8 +79,7 @@ class ExportReader:
 
     def program(self) -> TorchProgram:
         graph = self.exported.graph
-        signature = self.exported.graph_signature
-        specs = {spec.arg.name: spec for spec in signature.input_specs}
+        specs = {spec.arg.name: spec for spec in self.exported.graph_signature.input_specs}
         state = {**self.exported.state_dict, **self.exported.constants}
         check_buffers(graph, specs, self.place)
         for node in graph.find_nodes(op="placeholder"):
@@ -203,8 +202,9 @@ class ExportReader:
         shape: Sequence[int | BatchExtent] | None = None,
     ) -> Ref:
         """Adds a call; its result."""
-        size = None if shape is None else tuple(shape)
-        self.calls.append(OperatorCall(name, operator, arguments, self.place, dtype, size))
+        self.calls.append(
+            OperatorCall(name, operator, arguments, self.place, dtype, None if shape is None else tuple(shape))
+        )
         return Ref(name)
 
     def _made(self, value: object) -> tuple[str | None, list[int | BatchExtent] | None]:
@@ -225,7 +225,7 @@ class ExportReader:
         names = ["values", "place"]  # of getitem
         if hasattr(node.target, "_schema"):
             names = [each.name for each in anew(node.target)._schema.arguments]
-        found = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        found = dict(zip(names, node.args, strict=False)) | node.kwargs
         return {key: each for key, each in found.items() if key not in WHEREABOUTS}
 
     def _values(self, arguments: Any) -> Any:
@@ -291,9 +291,8 @@ class ExportReader:
         value = self._argument(made)
         found: list[tuple[Node, object]] = [(part, made)]
         while (operator := f"{name_of(part.target)}_scatter") in OPERATORS:
-            arguments = self._arguments(part)
             whole = part.args[0]
-            given = {key: self._argument(each) for key, each in arguments.items()} | {"src": value}
+            given = {key: self._argument(each) for key, each in self._arguments(part).items()} | {"src": value}
             value = self._call(f"{name}.{len(found) - 1}", operator, given, *self._made(whole.meta["val"]))
             part = whole
             found.append((part, value))

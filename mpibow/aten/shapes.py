@@ -37,11 +37,11 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 def squeeze(site: Site, self: Value, dim: Axes | None = None) -> Tensor:
     x = site.tensor(self)
-    made = site.call.shape or ()
     if dim is None:
-        return reshape(x, tuple(n.times * site.batch if isinstance(n, BatchExtent) else n for n in made))
+        made = site.call.shape or ()
+        return reshape(x, [n.times * site.batch if isinstance(n, BatchExtent) else n for n in made])
     axes = {each % x.ndim for each in listed(dim)}
-    return reshape(x, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes or extent != 1))
+    return reshape(x, [extent for axis, extent in enumerate(x.shape) if axis not in axes or extent != 1])
 
 
 def expand(site: Site, self: Value, size: Sequence[int]) -> Value:
@@ -62,10 +62,6 @@ def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
 
 def cat(site: Site, tensors: Sequence[Value], dim: int = 0) -> Tensor:
     return combined(partial(ops.concat, axis=dim), site.tensors([each for each in tensors if prod(each.shape)]))
-
-
-def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
-    return [along(part, dim, 0) for part in ops.split(x, 1, axis=dim)]
 
 
 def roll(x: Tensor, shifts: Axes, dims: Axes = ()) -> Tensor:
@@ -117,7 +113,7 @@ OPERATORS: dict[str, Function] = {
             "split_with_sizes": lambda x, split_sizes, dim=0: ops.split(x, split_sizes, axis=dim),
             "stack": lambda x, dim=0: ops.stack(*x, axis=dim),
             "transpose": lambda x, dim0, dim1: ops.transpose(x, dim0, dim1),
-            "unbind": unbind,
+            "unbind": lambda x, dim=0: [along(part, dim, 0) for part in ops.split(x, 1, axis=dim)],
             "unsqueeze": unsqueeze,
             "view": reshape,
         }

@@ -150,8 +150,9 @@ def of_tensors(
     def operator(function: Function) -> Function:
         def call(site: Site, **arguments: object) -> Result:
             first = next(name for name in ("self", "input", "tensors") if name in arguments)
-            x = each(site, arguments.pop(first))
-            return function(x, **{name: each(site, value) for name, value in arguments.items()})
+            return function(
+                each(site, arguments.pop(first)), **{name: each(site, value) for name, value in arguments.items()}
+            )
 
         return call
 

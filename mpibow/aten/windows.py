@@ -106,9 +106,14 @@ def avg_pool(
     kernel = both(kernel_size, axes)
     step = stride or kernel_size
     pool = partial(
-        ops.avg_pool2d, kernel=kernel, stride=both(step, axes), padding=both(padding, axes, 0), ceil=ceil_mode
+        ops.avg_pool2d,
+        kernel=kernel,
+        stride=both(step, axes),
+        padding=both(padding, axes, 0),
+        ceil=ceil_mode,
+        count_padding=count_include_pad or divisor_override is not None,
     )
-    y = images(x, axes, partial(pool, count_padding=count_include_pad or divisor_override is not None))
+    y = images(x, axes, pool)
     count = kernel[0] * kernel[1]
     if axes == 3:
         need(not ceil_mode and count_include_pad, "a pool of volumes with ceil_mode, or with count_include_pad=False")

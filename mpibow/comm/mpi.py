@@ -242,9 +242,8 @@ class Mpi(InPlace):
         self.pulse.waiting = what
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be sent.
         try:
-            said = self._meet(what)
-            if said is None:
-                raise self._orphaned(what)
+            if (said := self._meet(what)) is None:
+                raise self._orphaned()
             if any(call != what for call in said):
                 self._free.release()  # all of them know, so they are in step
                 self._refuse(said)
@@ -301,10 +300,12 @@ class Mpi(InPlace):
 
     def _finish(self, is_over: Callable[[], bool], **pauses: float) -> None:
         if not self._until(is_over, **pauses):
-            raise self._orphaned(self.pulse.waiting)
+            raise self._orphaned()
 
-    def _orphaned(self, what: str) -> CommunicationError:
-        return CommunicationError(f"{what}: the process that started this rank, {self._launcher}, has ended")
+    def _orphaned(self) -> CommunicationError:
+        return CommunicationError(
+            f"{self.pulse.waiting}: the process that started this rank, {self._launcher}, has ended"
+        )
 
 
 def _end(code: int, text: str) -> str:

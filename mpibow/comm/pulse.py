@@ -116,8 +116,8 @@ class Signs:
 
     def write(self, sign: Sign) -> None:
         """Shows this rank's row to the others."""
-        pid, ticks, beats, phase, waiting = astuple(sign)
-        row = json.dumps([pid, ticks, beats, phase, waiting[:LONGEST]]).encode()[:ROW]
+        *others, waiting = astuple(sign)
+        row = json.dumps([*others, waiting[:LONGEST]]).encode()[:ROW]
         os.pwrite(self._handle, row.ljust(ROW), self._rank * ROW)
 
     def read(self) -> Mapping[int, Sign]:

@@ -155,10 +155,10 @@ class Watchdog:
                 seconds = self._quiet.since[rank] * TICK
                 at = DOING[sign.phase]
                 waits = f", waits for the others in: {sign.waiting}" if sign.waiting else ""
-                if self._quiet.silent[rank] >= GRACE or state(sign.pid) == "T":
+                if state(sign.pid) == "T":
+                    waits = f", was stopped by a signal: kill -CONT {sign.pid} continues it"
+                elif self._quiet.silent[rank] >= GRACE:
                     waits = ", does not respond"
-                    if state(sign.pid) == "T":
-                        waits = f", was stopped by a signal: kill -CONT {sign.pid} continues it"
                 (waiting if "others" in waits else lines).append(
                     f"  rank {rank}, process {sign.pid}: {at} for {seconds:g} s{waits}"
                 )

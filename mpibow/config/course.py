@@ -56,13 +56,14 @@ class Stop:
         limits = (self.epochs, self.accuracy, self.minutes, self.iterations, self.metric)
         if all(limit is None for limit in limits):
             raise ConfigError("one of epochs, accuracy, minutes, iterations, metric must be set, got null for all")
-        asked = {name: getattr(self, name) for name in ("above", "below", "patience")}
-        given = [name for name, value in asked.items() if value is not None]
+        given = [name for name in ("above", "below", "patience") if getattr(self, name) is not None]
         if self.metric is None:
             given += ["min_delta"] * (self.min_delta > 0) + ["median"] * (self.median > 1)
             if given:
-                names = "accuracy, loss, training_loss or one of metrics"
-                raise ConfigError(f"{given[0]}: needs stop.metric, which is null; set it to {names}")
+                raise ConfigError(
+                    f"{given[0]}: needs stop.metric, which is null; set it to accuracy, loss, training_loss or one of "
+                    "metrics"
+                )
         elif not given:
             raise ConfigError(f"metric: {self.metric} needs above, below or patience, got null for all")
         if self.above is not None and self.below is not None:

@@ -50,7 +50,7 @@ def words(hint: object) -> str:
 def _parts(hint: object, bounds: tuple[Bound, ...] = ()) -> list[str]:
     """The alternatives that a hint allows, each in words."""
     core, own, _ = unwrap(hint)
-    ending = "".join(f" {bound}" if n == 0 else f" and {bound}" for n, bound in enumerate(bounds + own))
+    ending = f" {' and '.join(map(str, bounds + own))}" if bounds + own else ""
     if len(members(core)) > 1:
         return [part for member in members(core) for part in _parts(member)]
     if get_origin(core) is Literal:

@@ -86,8 +86,9 @@ def parse(text: str, origin: str) -> Any:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - text.rfind("\n", 0, error.position)
-        place = f"line {line}, column {column}"
-        raise ConfigError(f"{origin}: {place}: character {error.character:#x} is not allowed in YAML") from error
+        raise ConfigError(
+            f"{origin}: line {line}, column {column}: character {error.character:#x} is not allowed in YAML"
+        ) from error
 
 
 def write(mapping: Mapping[str, object]) -> str:

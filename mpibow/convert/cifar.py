@@ -150,8 +150,9 @@ def _choose(place: Path, there: Mapping[CifarVersion, Collection[str]], set_: st
     for version, names in parts.items():
         if names:
             lacks = ", ".join(name for name in version.files if name not in names)
-            what = "get what is missing, or the archive"
-            raise RecordError(f"{place}: has {names[0]}, of {version}, but no {lacks}; {what}")
+            raise RecordError(
+                f"{place}: has {names[0]}, of {version}, but no {lacks}; get what is missing, or the archive"
+            )
     raise RecordError(
         f"{place}: has no files of {TITLES[set_] if set_ else ' or '.join(TITLES.values())}; {wanted(set_)}"
     )

@@ -56,7 +56,8 @@ def set_aside(
     not on the order; an added image moves one other at most. Raises RecordError, naming `source`, if none is test.
     """
     assert 0 < fraction < 1
-    keys = np.array([_hash(f"{seed}/{name}") for name in names], np.uint64)
+    texts = (f"{seed}/{name}".encode("utf-8", "surrogateescape") for name in names)
+    keys = np.array([int.from_bytes(hashlib.sha256(text).digest()[:8]) for text in texts], np.uint64)
     labels = np.zeros(len(keys), np.int64) if labels is None else labels
     counts = np.bincount(labels)
     test: Array = ranks(keys, labels) < np.minimum(np.floor(counts * fraction + 0.5), counts - 1)[labels]
@@ -72,7 +73,3 @@ def ranks(keys: Array, labels: Array) -> Array:
     rank = np.empty(len(labels), np.int64)
     rank[order] = np.arange(len(labels)) - np.searchsorted(ordered, ordered)
     return rank
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:8])

@@ -211,13 +211,12 @@ def _of_row(cells: Sequence[object], wanted: NetInputs) -> dict[str, Array]:
 
 
 def _as(values: Array, wanted: tuple[Shape, str]) -> Array:
-    shape = wanted[0]
     dtype = np.dtype(wanted[1])
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if wrong := [n for n in values.ravel().tolist() if not (n.is_integer() and limits.min <= n <= limits.max)]:
             raise RecordError(f"must be integers of {dtype}, as in training, got {wrong[0]:g}")
-    return values.reshape(shape).astype(dtype)
+    return values.reshape(wanted[0]).astype(dtype)
 
 
 def _number(cell: object) -> float | None:

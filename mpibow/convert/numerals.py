@@ -59,9 +59,9 @@ class Column:
         self._first = dict[tuple[type, object], int]()  # row by cell; 1, 1.0 and True differ
         for row, cell in enumerate(chain.from_iterable(table.columns[name] for table in tables)):
             if isinstance(cell, list | dict | bytes):
-                kind = type(cell).__name__
                 raise RecordError(
-                    f"{self._where(row)}: {name}: is a {kind}, not a number or name; pass {self._leave_out}"
+                    f"{self._where(row)}: {name}: is a {type(cell).__name__}, not a number or name; "
+                    f"pass {self._leave_out}"
                 )
             self._first.setdefault((type(cell), cell), row)
         self._cells = [cell for _, cell in self._first if not notation.is_missing(cell)]
@@ -76,11 +76,10 @@ class Column:
                     raise self._error(large[0], "is beyond the numbers of records, float32")
                 self._refuse_thousands(way)
                 return way
-        styles = [(self._notation.point, self._notation.thousands), *STYLES]
         ways = [
             NumberReading(Notation(*style), percentage, rewritten)
             for rewritten in (False, True)
-            for style in styles
+            for style in [(self._notation.point, self._notation.thousands), *STYLES]
             for percentage in (False, True)
         ]
         if any(_like_number(cell, ways) for cell in self._cells):

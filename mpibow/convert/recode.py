@@ -142,10 +142,11 @@ def header(path: Path) -> ImageHeader:
         return ImageHeader(image.format or "", image.mode, sides[::-1] if orientation(image) > 4 else sides)
 
 
-def png(array: Array) -> bytes:
-    """A PNG of (1 or 3, h, w) uint8, from which the same values come back."""
+def png(array: Array, level: int = -1) -> bytes:
+    """A PNG of (1 or 3, h, w) uint8, from which the same values come back; `level` is zlib's."""
     file = BytesIO()
-    Image.fromarray(array[0] if len(array) == 1 else np.ascontiguousarray(array.transpose(1, 2, 0))).save(file, "PNG")
+    image = Image.fromarray(array[0] if len(array) == 1 else np.ascontiguousarray(array.transpose(1, 2, 0)))
+    image.save(file, "PNG", compress_level=level)
     return file.getvalue()
 
 

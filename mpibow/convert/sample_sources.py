@@ -5,10 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from glob import glob
-from io import BytesIO
 from pathlib import Path
 
-from PIL import Image
 from PIL.Image import Image as Photo
 from tqdm import tqdm
 
@@ -22,6 +20,7 @@ from mpibow.system import StrPath
 
 from .folders import Left, say_left, walk
 from .net_inputs import Failed, NetInputs, of_image, of_table, read
+from .recode import png
 from .table_files import SourceTable
 
 PATIENCE = 1.0  # seconds without a progress bar
@@ -89,10 +88,7 @@ def _picture(number: int, picture: Photo, wanted: NetInputs) -> Iterator[Sample]
     called = str(getattr(picture, "filename", "") or f"picture {number}")
     with decodable(f"{called}: "):
         pixels = array_of("image", picture)
-    file = BytesIO()
-    plain = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-    plain.save(file, "PNG", compress_level=0)
-    yield called, of_image(called, file.getvalue(), wanted)
+    yield called, of_image(called, png(pixels, level=0), wanted)
 
 
 def _table(frame: Frame) -> SourceTable:

@@ -57,9 +57,9 @@ def members(file: mmap.mmap | BytesIO, where: str, start: int = 0, stop: int | N
             if member.isreg() and not member.issparse():
                 yield Member(member.name, member.offset_data, member.size)
             elif not member.isdir():
-                kind = member.type.decode("latin-1")
                 raise RecordError(
-                    f"{where}: {member.name}: is a link or device (type {kind!r}), not a file; pack files only"
+                    f"{where}: {member.name}: is a link or device (type {member.type.decode('latin-1')!r}), "
+                    "not a file; pack files only"
                 )
     except _ExtendedError as error:
         raise RecordError(f"{where}: an extended header {error}; {AGAIN}") from error

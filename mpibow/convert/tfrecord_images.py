@@ -46,8 +46,7 @@ class Survey(NamedTuple):
 
 def image_of(wanted: FeatureNames, entry: Entry) -> tuple[Any, int]:
     """The image of an entry's record, bytes or an array as its kind is, and the record's CRC32C, which is compared."""
-    number = int(entry.name.rpartition(" ")[2])
-    data = tfrecord.read(entry.file, number, entry.start, entry.size)
+    data = tfrecord.read(entry.file, int(entry.name.rpartition(" ")[2]), entry.start, entry.size)
     feature = _named(tf_example.parse(data, {wanted.image}), wanted.image, data)
     image = feature.values if isinstance(feature.values, np.ndarray) else bytes(feature.values[0])
     return image, crc32c(data)
@@ -66,8 +65,9 @@ class Pixels:
         count = math.prod(self.shape)
         if isinstance(values, bytes):
             if len(values) != count * dtype.itemsize:
-                wanted = f"{count * dtype.itemsize} for {self.dtype} {self.shape}"
-                raise RecordError(f"image has {len(values)} bytes, must have {wanted}")
+                raise RecordError(
+                    f"image has {len(values)} bytes, must have {count * dtype.itemsize} for {self.dtype} {self.shape}"
+                )
             array = np.frombuffer(values, dtype)
         elif len(values) != count:
             raise RecordError(f"image has {len(values)} values, must have {count} for {self.shape}")
@@ -142,12 +142,10 @@ def pieces(files: Iterable[Path], index: Path | None) -> list[FilePiece]:
 
 def refuse_missing(files: Sequence[Path]) -> None:
     """Raises RecordError where files of a set named NAME-00000-of-00010 are missing."""
-    names = [match for file in files if (match := SHARD.fullmatch(file.name))]
-    there = {(match[1], int(match[2]), int(match[3])) for match in names}
-    sets = {(name, count) for name, _, count in there}
+    there = {(match[1], int(match[2]), int(match[3])) for file in files if (match := SHARD.fullmatch(file.name))}
     gone = [
         f"{name}-{number:05d}-of-{count:05d}"
-        for name, count in sorted(sets)
+        for name, count in sorted({(name, count) for name, _, count in there})
         for number in range(count)
         if (name, number, count) not in there
     ]

@@ -65,8 +65,7 @@ class Notation:
 
     def is_missing(self, cell: object) -> bool:
         """Whether a cell has no value."""
-        gone = cell is None or (isinstance(cell, float) and math.isnan(cell))
-        return gone or self._word(cell) in self._missing
+        return cell is None or (isinstance(cell, float) and math.isnan(cell)) or self._word(cell) in self._missing
 
     def number(self, cell: object, percent: bool = False) -> float | None:
         """A cell as a number, None where it is none; with `percent` text ends in %, and 5 % is 0.05."""

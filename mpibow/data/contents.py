@@ -111,5 +111,4 @@ def _sizes_line(sizes: JsonObject, count: int) -> str:
 
 def pick(samples: Array, wanted: int, seed: int) -> list[int]:
     """At most `wanted` of the samples (n,), drawn at random, in their order."""
-    drawn = np.random.default_rng(seed).choice(samples, min(wanted, len(samples)), replace=False)
-    return sorted(drawn.tolist())
+    return sorted(np.random.default_rng(seed).choice(samples, min(wanted, len(samples)), replace=False).tolist())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from mpibow.errors import DamagedRecord, DeviceError, MpibowError, install
+from mpibow.errors import DamagedRecord, DeviceError, MpibowError, install, raised
 
 from .dali_decoders import DaliBatch, Decoder, OnHost, Raw, Windows
 from .damage import decoding, undecodable
@@ -31,10 +31,6 @@ def available() -> str:
     return ""
 
 
-def _refused(error: DamagedRecord) -> int:
-    raise error
-
-
 class Dali(Reader):
     """Fills slots with images of `data`, (3, size, size) uint8: their windows, decoded and scaled.
 
@@ -57,7 +53,7 @@ class Dali(Reader):
         device: int | None = None,
         samples: int = 64,
         depth: int = 2,
-        damaged: Callable[[DamagedRecord], int] = _refused,
+        damaged: Callable[[DamagedRecord], int] = raised,
     ) -> None:
         if missing := available():
             raise DeviceError(f"data.pipeline: dali cannot be used: {missing}")

@@ -227,9 +227,7 @@ class ArrayData:
 
     def part(self, rows: Array) -> "ArrayData":
         """A copy of samples `rows` (n,), with moments of their own."""
-        images = self.images[rows]
-        labels = self.labels[rows]
-        return ArrayData(images, labels, classes=self.classes, ignore=self.ignore, name=self.name)
+        return ArrayData(self.images[rows], self.labels[rows], classes=self.classes, ignore=self.ignore, name=self.name)
 
 
 class NamedArrays:
@@ -262,8 +260,9 @@ class NamedArrays:
 
     def part(self, rows: Array) -> "NamedArrays":
         """A copy of samples `rows` (n,)."""
-        arrays = {key: array[rows] for key, array in self.arrays.items()}
-        return NamedArrays(arrays, name=self.name, contents=self.contents)
+        return NamedArrays(
+            {key: array[rows] for key, array in self.arrays.items()}, name=self.name, contents=self.contents
+        )
 
 
 def numeric_array(name: str, value: object, wanted: str = NUMBERS) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from mpibow.ops.philox import philox, stream
 
 from .damage import Damages, Intact, decoding
-from .dataset import Array
+from .dataset import Array, Derived
 from .image_header import sides_of
 from .photo import take
 from .readers import DrawingReader
@@ -83,14 +83,12 @@ def _words(counter: Array, count: int) -> Array:
     return words.transpose(1, 0, 2).reshape(-1, n)[:count] / 2.0**32
 
 
-class Decoded:
+class Decoded(Derived):
     """The images of `records`, decoded and resized: a `Dataset` of samples (3, size, size) uint8.
 
     `read` returns the centre of every image, to evaluate. Training takes a window of a random share of the
     image's area in `area` and of a random width / height in `aspect`; the centre as well where `area` is None.
     """
-
-    dtype: np.dtype[np.uint8] = np.dtype(np.uint8)
 
     def __init__(
         self,
@@ -99,16 +97,13 @@ class Decoded:
         area: tuple[float, float] | None = None,
         aspect: tuple[float, float] = (3 / 4, 4 / 3),
     ) -> None:
+        super().__init__(records)
         self.records = records
         self.image = image
         self.area = area
         self.aspect = aspect
-        self.name = records.name
-        self.count = records.count
-        self.classes = records.classes
-        self.mean = records.mean
-        self.std = records.std
         self.shape = (3, image.size, image.size)
+        self.dtype = np.dtype(np.uint8)
 
     def read(self, samples: Array, images: Array, labels: Array, counters: Array | None = None) -> None:
         """Decodes samples (n,) int64 into images (n, 3, size, size) uint8 and labels (n,) int32.

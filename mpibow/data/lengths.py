@@ -77,10 +77,10 @@ def padded(columns: Mapping[str, Any], padding: Mapping[str, float], lengths: Se
 
 def check_padding(padding: Mapping[str, float] | None, lengths: Sequence[int]) -> None:
     """Raises ConfigError where these are no arguments of `padded`."""
-    if padding is not None:
-        numbers = isinstance(padding, Mapping) and padding and all(isinstance(each, Real) for each in padding.values())
-        if not numbers:
-            raise ConfigError(f"padding: must be numbers by the names of sequences, got {padding!r}")
+    if padding is not None and not (
+        isinstance(padding, Mapping) and padding and all(isinstance(each, Real) for each in padding.values())
+    ):
+        raise ConfigError(f"padding: must be numbers by the names of sequences, got {padding!r}")
     rising = isinstance(lengths, Sequence) and list(lengths) == sorted({*lengths})
     if not rising or not all(type(each) is int and each > 0 for each in lengths):
         raise ConfigError(f"lengths: must be rising numbers of at least 1, got {lengths!r}")

@@ -43,11 +43,11 @@ class Loading:
 
     @cached_property
     def damages(self) -> dict[str, Damages]:
-        return {name: self._damages_of(data) for name, data in {"train": self.train, **self.evaluated}.items()}
-
-    def _damages_of(self, data: Samples) -> Damages:
-        number = data.number if isinstance(data, RecordSet | Decoded) else int
-        return Damages(data.name, data.count, self.most_damaged, number)
+        limit = self.most_damaged
+        return {
+            name: Damages(data.name, data.count, limit, data.number if isinstance(data, RecordSet | Decoded) else int)
+            for name, data in {"train": self.train, **self.evaluated}.items()
+        }
 
     def damaged(self) -> dict[str, str]:
         """The damage of every damaged sample found so far, by data set and number."""

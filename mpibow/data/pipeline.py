@@ -159,8 +159,9 @@ class Pipeline:
         slots = []
         for j in range(counts[self._rank]):
             slot = self._slot(batch, counts[self._rank])
-            place = start + j * batch
-            slot.epochs, slot.samples = samples_at(place, batch, self._data.count, self._seed, self._lengths)
+            slot.epochs, slot.samples = samples_at(
+                start + j * batch, batch, self._data.count, self._seed, self._lengths
+            )
             slot.length = self._lengths.length_of(slot.samples) if self._lengths else None
             slot.beside = counts[self._rank]
             fill_counter(slot.arrays["counter"], self._seed, slot.epochs, slot.samples)

@@ -81,10 +81,10 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Resources]) -> Pipelin
         return PipelineChoice("host", "")
     if isinstance(data, NamedSamples) and not (gpu and isinstance(data, NamedArrays)):
         return PipelineChoice("host", "") if wanted == "auto" else PipelineChoice(wanted, "as set by data.pipeline")
-    on_device, compared = False, ""
+    compared = ""
     if gpu:
-        on_device, compared = _fits(data, [fact.device or 0 for fact in facts], "GPU memory")
-        if on_device:
+        fits, compared = _fits(data, [fact.device or 0 for fact in facts], "GPU memory")
+        if fits:
             return PipelineChoice("resident", compared, on_device=True)
     if wanted == "resident":
         return PipelineChoice("resident", compared or "as set by data.pipeline")
@@ -146,10 +146,7 @@ def open_reader(choice: PipelineChoice, data: Samples, damages: Damages, threads
     if isinstance(data, Decoded) and choice.kind == "host":
         return decoding_reader(data, damages, threads)
     if isinstance(data, Decoded):
-        records = data.records
-        windows = data.windows
-        size = data.image.size
-        return dali.Dali(records, windows, size, threads=threads, damaged=damages.replaced)
+        return dali.Dali(data.records, data.windows, data.image.size, threads=threads, damaged=damages.replaced)
     if choice.kind == "dali" and isinstance(data, RecordSet):
         return dali.Dali(data, threads=threads, damaged=damages.replaced)
     intact = Intact(data, damages)

@@ -214,8 +214,9 @@ class RecordWriter:
     def add(self, image: Array | bytes, label: int) -> None:
         """One record: an array of the form's dtype and shape, or bytes in its encoding."""
         if not self._fits(image):
-            got = RecordForm.of(image, self.form.encoding, self.form.dtype)
-            raise self._unfit(f"is {got}, the file holds {self.form}")
+            raise self._unfit(
+                f"is {RecordForm.of(image, self.form.encoding, self.form.dtype)}, the file holds {self.form}"
+            )
         if not 0 <= label < self.classes:
             raise self._unfit(f"a label lies in [0, {self.classes}), got {label}")
         if isinstance(image, np.ndarray) and image.dtype.kind == "f" and not np.isfinite(image).all():

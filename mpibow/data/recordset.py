@@ -49,7 +49,7 @@ class RecordSet(Measured):
 
     def moments(self) -> Moments:
         """The manifest's, of all records. A part of raw images is read for its own."""
-        if self.rows is None or self.manifest.form.encoding != "raw":
+        if self.rows is None or not self.shape:
             return self.manifest.mean, self.manifest.std
         return channel_moments(self)
 
@@ -67,8 +67,7 @@ class RecordSet(Measured):
         Raises DamagedRecord, naming file and record number, for the first sample that is damaged; the arrays'
         contents are undefined then.
         """
-        if self.manifest.form.encoding != "raw":
-            kind = self.manifest.form.encoding
+        if (kind := self.manifest.form.encoding) != "raw":
             raise RecordError(f"{self.folder}: these records hold {kind} images, give them to data.decoded.Decoded")
         assert images.shape == (len(samples), *self.shape)
         assert images.dtype == self.dtype
@@ -98,9 +97,7 @@ class RecordSet(Measured):
         labels = np.concatenate([shard.labels.astype(np.int32) for shard in shards])  # copies, so that no map stays
         return labels if self.rows is None else labels[self.rows]
 
-    def strata(self) -> Array:
-        """The strata for `data.split`."""
-        return self.labels()
+    strata = labels  # for `data.split`
 
     def where(self, sample: int) -> str:
         """File and record number, as messages name them."""

@@ -55,8 +55,7 @@ def _pictures(data: RecordSet, samples: Sequence[int]) -> Iterator[Image.Image]:
             yield Image.fromarray(turned(np.asarray(rgb(picture)), orientation(picture)))
         return
     images = np.empty((len(samples), *data.shape), data.dtype)
-    labels = np.empty(len(samples), np.int32)
-    data.read(np.array(samples), images, labels)
+    data.read(np.array(samples), images, np.empty(len(samples), np.int32))
     if images.dtype != np.uint8:
         low = float(images.min())
         high = float(images.max())

@@ -12,8 +12,9 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow.errors import ConfigError, RecordError, install
-from mpibow.system import JsonObject, parse_object, read_file, reason
+from mpibow.system import JsonObject, parse_object
 
+from .aside import content_of
 from .dataset import Array, DType, Inputs
 from .items import generator
 from .recordset import RecordSet
@@ -61,9 +62,9 @@ class Tokens:
         try:
             return np.array([self._numbers[character] for character in text], np.int32)
         except KeyError as error:
-            at = text.index(error.args[0])
             raise RecordError(
-                f"{FILE}: has no number for the character {error.args[0]!r}, the text's number {at}"
+                f"{FILE}: has no number for the character {error.args[0]!r}, the text's number "
+                f"{text.index(error.args[0])}"
             ) from None
 
     def decode(self, tokens: Sequence[int] | Array) -> str:
@@ -121,12 +122,11 @@ def _own(kind: str, **more: str) -> Tokens:
 def read_tokens(path: Path) -> Tokens:
     """The tokens of a tokenizer.json, or of the folder that has it. Raises RecordError naming the file."""
     file = path / FILE if path.is_dir() else path
+    content = content_of(file)
     try:
-        found = Tokens(read_file(file))
+        found = Tokens(content)
         if not found.size:
             raise RecordError("has no tokens")
-    except OSError as error:
-        raise RecordError(f"{file}: cannot be read: {reason(error)}") from error
     except RecordError as error:
         raise RecordError(f"{file}: {str(error).removeprefix(f'{FILE}: ')}") from error
     return found

@@ -247,8 +247,7 @@ def _blocked() -> Iterator[None]:
 def _serve(connection: Connection) -> None:
     """A worker's main loop, which ends on request, or when this program is gone."""
     threadpool_limits(1)
-    handle = recv_handle(connection)
-    memory = mmap.mmap(handle, 0)
+    memory = mmap.mmap(recv_handle(connection), 0)
     pickled = dict[int, bytes]()
     with suppress(EOFError, OSError):
         while (asked := connection.recv()) is not None:

@@ -42,8 +42,13 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
 
     Raises ShapeError, with the text `lacks`, where the kernels lack an operator, and where they refuse the shapes.
     """
-    unknown = [node for node in graph.nodes if type(node.op) not in kernels]
-    missing = sorted({n.op.kind for n in unknown if not n.op.is_view(training) or (training and n.weights)})
+    missing = sorted(
+        {
+            node.op.kind
+            for node in graph.nodes
+            if type(node.op) not in kernels and (not node.op.is_view(training) or (training and node.weights))
+        }
+    )
     if missing:
         raise ShapeError(lacks.format(", ".join(missing)))
     trained = trained_values(graph) if training else set()
@@ -65,7 +70,7 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
             shape = out.tensors[name].shape
             op = Reorder(layout_of(name), tag)
             wanted = (0,) if name in trained else ()
-            shapes[copy] = Shapes((shape,), shape, training, wanted, Formats((op.source,), op.target))
+            shapes[copy] = Shapes((shape,), shape, training, wanted, Formats((op.source,), tag))
             out.append(Node(copy, op, (name,)), shape)
             if tag != canonical(shape):
                 found[copy] = tag
@@ -77,8 +82,7 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
         x = tuple(graph.tensors[name].shape for name in node.inputs)
         ys = graph.made(node)
         y = ys[0]
-        wanted = inputs_wanted(node, trained)
-        mine = Shapes(x, y, training, wanted, ys=ys)
+        mine = Shapes(x, y, training, inputs_wanted(node, trained), ys=ys)
         try:
             if node.op.is_view(training):
                 formats = Formats(tuple(map(canonical, x)), canonical(y))

@@ -114,7 +114,7 @@ class BoundPlan:
 
     def _bind(self, step: Step) -> Run:
         node = step.node
-        kernel = self.plan.kernels.operators[type(step.node.op)]
+        kernel = self.plan.kernels.operators[type(node.op)]
         buffers = self.plan.buffers[node.name]
         backward = step.kind == "backward"
         scratch = buffers.backward if backward else buffers.forward
@@ -157,17 +157,14 @@ class BoundPlan:
         if root in self.inputs:
             return self.inputs[root].reshape(shape)
         if owner.constant is not None:
-            return self._constant(root, owner.constant, shape, dtype_of(owner.dtype, self.plan.dtype)).reshape(shape)
+            if root not in self.constants:
+                dtype = dtype_of(owner.dtype, self.plan.dtype)
+                self.constants[root] = self.plan.kernels.zeros(shape, dtype.name)
+                self.plan.kernels.put(self.constants[root], np.full(shape, owner.constant, dtype))
+            return self.constants[root].reshape(shape)
         if root not in self.plan.offsets:  # a value that no step of this plan touches
             return np.empty(0)
         return self._buffer(root, shape, owner.dtype)
-
-    def _constant(self, name: str, value: float, shape: Shape, dtype: DType) -> Array:
-        if name not in self.constants:
-            array: Array = self.plan.kernels.zeros(shape, dtype.name)
-            self.plan.kernels.put(array, np.full(shape, value, dtype))
-            self.constants[name] = array
-        return self.constants[name]
 
     def _buffer(self, name: str, shape: Shape, dtype: str) -> Array:
         size = bytes_of(shape, dtype, self.plan.dtype)

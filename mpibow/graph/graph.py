@@ -30,8 +30,7 @@ def scope(name: str) -> Iterator[None]:
     """
     if not _NAME.fullmatch(name):
         raise ShapeError(f"scope {name!r}: a name begins with a letter, then letters, digits, _, - and . follow")
-    before = _PREFIX.get()
-    token = _PREFIX.set(f"{before}{name}.")
+    token = _PREFIX.set(f"{prefix()}{name}.")
     try:
         yield
     finally:

@@ -86,8 +86,8 @@ class Layout:
         """The layout of the weights before element `size`, where a part ends."""
         if size == self.size:
             return self
-        ends = tuple(end for end in self.ends if end <= size)
-        return Layout(tuple(span for span in self.spans if span.offset < size), min(self.decayed, size), size, ends)
+        spans = tuple(span for span in self.spans if span.offset < size)
+        return Layout(spans, min(self.decayed, size), size, tuple(end for end in self.ends if end <= size))
 
     def gradients(self, flat: Array) -> dict[str, Array]:
         """The gradients in `flat` (size,) by name in the weights' shapes, factors multiplied out."""
@@ -188,10 +188,9 @@ def repack(flat: Array, source: Layout, target: Layout) -> Array:
     """flat (..., source.size + n) in the layout `target`, (..., target.size + n); the last n elements are kept."""
     if source.digest() == target.digest():
         return flat
-    rows = flat.reshape(-1, flat.shape[-1])
     packed = [
         np.concatenate([target.packed(source.unpacked(row[: source.size]), flat.dtype.name), row[source.size :]])
-        for row in rows
+        for row in flat.reshape(-1, flat.shape[-1])
     ]
     return np.stack(packed).reshape(*flat.shape[:-1], -1)
 

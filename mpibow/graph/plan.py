@@ -227,7 +227,7 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
             steps.append(step)
             continue
         node = step.node
-        formats = shapes[step.node.name].formats
+        formats = shapes[node.name].formats
         before = list[Step]()
         after = list[Step]()
 

@@ -63,8 +63,8 @@ def stages_of(plan: "Plan", size: int, chunk: int, count: int) -> tuple[Stage, .
     stages, begin = list[Stage](), -2
     for end in ends:
         chunks = _ranges(np.flatnonzero((begin < steps) & (steps <= end)))
-        extents = (_extent(plan, part.start * chunk, part.stop * chunk) for part in chunks)
-        stages.append(Stage(end, chunks, tuple(extents)))
+        extents = tuple(_extent(plan, part.start * chunk, part.stop * chunk) for part in chunks)
+        stages.append(Stage(end, chunks, extents))
         begin = end
     return tuple(stages)
 

@@ -51,9 +51,9 @@ def widen(
 
     def shaped(name: str, shape: Shape) -> str:
         other = f"{name} as {shape}"
-        if out.tensors[name].shape == shape or other in out.tensors:
-            return name if out.tensors[name].shape == shape else other
-        return put(other, view(shape), name)
+        if out.tensors[name].shape == shape:
+            return name
+        return other if other in out.tensors else put(other, view(shape), name)
 
     def wide(name: str) -> str:
         if name not in joined:

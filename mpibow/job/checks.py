@@ -187,8 +187,9 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config, *,
     for key in ("ignore_index", "weight"):
         given = getattr(config.loss, key, None)
         if settings.mixup and given is not None:
-            problem = f"cannot be combined with loss.{key}, got {show(given)}; leave one out"
-            raise ConfigError(f"data.augment.mixup: {problem}")
+            raise ConfigError(
+                f"data.augment.mixup: cannot be combined with loss.{key}, got {show(given)}; leave one out"
+            )
     if not settings.of_images:
         return
     if len(data.shape) != 3:

@@ -88,8 +88,7 @@ def saved(make: Build) -> tuple[Document, dict[str, Array]]:
     """
     arrays = dict[str, Array]()
     two, three = (_encoded(make(batch), arrays) for batch in (2, 3))
-    document: Any = _by_batch(two, three, "")
-    return document, arrays
+    return _by_batch(two, three, ""), arrays
 
 
 def loaded(document: Document, arrays: ArraysByName, operators: Sequence[OwnOperator] = ()) -> Build:
@@ -177,7 +176,7 @@ def form_of(kind: Any) -> type[Any]:
     )
 
 
-def _by_batch(two: object, three: object, path: str) -> object:
+def _by_batch(two: object, three: object, path: str) -> Any:
     """`two` and `three`, of these batch sizes, as one: what differs is a multiple of the batch size."""
     if isinstance(two, dict) and isinstance(three, dict) and two.keys() == three.keys():
         return {key: _by_batch(two[key], three[key], f"{path}.{key}") for key in two}

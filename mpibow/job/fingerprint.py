@@ -61,12 +61,10 @@ def _extended(crc: int, value: object) -> int:
         return int(extend(crc, value))
     if isinstance(value, Mapping):
         value = tuple(value.values())
-    if isinstance(value, tuple):
-        parts = value
-    else:
+    if not isinstance(value, tuple):
         names = next((names for kind, names in CONTENTS.items() if isinstance(value, kind)), ())
-        parts = tuple(getattr(value, name) for name in names)
-    for part in parts:
+        value = tuple(getattr(value, name) for name in names)
+    for part in value:
         crc = _extended(crc, part)
     return crc
 
@@ -94,11 +92,11 @@ class Pinned:
 
 def numbers_of(graph: Graph) -> Numbers:
     """The numbers of all operators; integers are part of the structure."""
-    found = {
-        node.name: {name: value for name, value in _settings(node.op).items() if _is_number(value)}
+    return {
+        node.name: numbers
         for node in graph.nodes
+        if (numbers := {name: value for name, value in _settings(node.op).items() if _is_number(value)})
     }
-    return {name: numbers for name, numbers in found.items() if numbers}
 
 
 def differing(one: Numbers, other: Numbers) -> list[str]:

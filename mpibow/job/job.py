@@ -90,8 +90,9 @@ class Job:
     @cached_property
     def stages(self) -> list[tuple[float, int]]:
         """The epochs from which more weights are trained, each with the number of elements from then on."""
-        groups = self.config.update.groups
-        found = sorted({frozen_for(groups, span.name) for span in self.layout.spans} - {0.0, math.inf})
+        found = sorted(
+            {frozen_for(self.config.update.groups, span.name) for span in self.layout.spans} - {0.0, math.inf}
+        )
         return [(epoch, self.trained(epoch)) for epoch in found]
 
     @property
@@ -141,7 +142,6 @@ class Job:
         """
         kernels = self.kernels
         config = self.config
-        works = list[Callable[[], object]]()
         if kernels.compiling is None:
             comm.share(0)  # beside ranks whose kernels are compiled
             return ""
@@ -149,11 +149,13 @@ class Job:
 
         learners = counts[comm.rank]
         matrices = bool(self.matrices.spans)
-        works.append(kernels.handoff)
-        for update in config.update.optimisers:
-            works.append(
+        works: list[Callable[[], object]] = [
+            kernels.handoff,
+            *(
                 partial(rehearse, kernels.flat, config.averaging, update.step, learners, sum(counts), matrices)
-            )
+                for update in config.update.optimisers
+            ),
+        ]
         training = self.training_plan()
         for plan in (training, *training.shorter.values(), *[self.evaluation_plan()] * bool(self.evaluated)):
             weights = zeros(plan.layout.size, plan.weight_dtype)

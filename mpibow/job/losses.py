@@ -54,8 +54,7 @@ def of_outputs(source: object, loss: Loss) -> bool:
     if isinstance(source, str | PathLike):
         return of_numbers or not classified(open_data(fspath(source)))
     if not isinstance(source, tuple) or len(source) != 2:
-        its_own = isinstance(source, Indexed) and not isinstance(source, str | Mapping)
-        return isinstance(source, Mapping | NamedSamples) or (its_own and of_numbers)
+        return isinstance(source, Mapping | NamedSamples) or (isinstance(source, Indexed) and of_numbers)
     inputs, targets = source
     if isinstance(inputs, Mapping) or isinstance(targets, Mapping) or of_numbers:
         return True

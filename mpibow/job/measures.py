@@ -152,8 +152,7 @@ def _tried(measure: Measure, graph: Graph) -> None:
 
     try:
         soft = graph.behind(node.inputs[1] for node in graph.nodes if isinstance(node.op, SoftCrossEntropy))
-        probable = measure.target in soft and graph.tensors[names[1]].dtype == FLOAT
-        if isinstance(measure.metric, Classes) and probable:
+        if isinstance(measure.metric, Classes) and measure.target in soft and graph.tensors[names[1]].dtype == FLOAT:
             raise ConfigError(f"takes classes, {measure.target} has their probabilities; give a metric of your own")
         measure.metric.close(measure.metric.sums(zeros(graph.outputs[names[0]]), zeros(names[1])))
     except MpibowError as error:

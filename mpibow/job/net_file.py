@@ -105,8 +105,11 @@ def _function(model: Model) -> Function:
     function = getattr(module, name, None)
     if inspect.isfunction(function):
         return function
-    names = [key for key, value in vars(module).items() if inspect.isfunction(value) and key[0] != "_"]
-    own = [key for key in names if getattr(module, key).__module__ == module.__name__]
+    own = [
+        key
+        for key, value in vars(module).items()
+        if inspect.isfunction(value) and key[0] != "_" and value.__module__ == module.__name__
+    ]
     remedy = suggested(name, own, f"it has {', '.join(own) or 'none'}")
     raise ConfigError(f"model.name: {path} has no function '{name}'; {remedy}")
 
@@ -156,8 +159,11 @@ def _options(model: Model, function: Function, taken: set[str]) -> JsonObject:
         hints = hints_of(function)
     except Exception:  # annotations are the user's, and may name anything
         hints = {}
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    names = [name for name in named if name not in taken and name != CLASSES]
+    names = [
+        p.name
+        for p in parameters
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in {*taken, CLASSES}
+    ]
     return check_named("model", function, names, model.options, hints)
 
 

@@ -93,9 +93,9 @@ def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Sc
             return Scaling(data.mean, data.std)
         case "pixel":
             if isinstance(data, Decoded):
-                encoding = data.records.manifest.form.encoding
                 raise ConfigError(
-                    f"data.normalise: pixel needs raw images, {data.name} has {encoding} ones; write channel"
+                    f"data.normalise: pixel needs raw images, {data.name} has {data.records.manifest.form.encoding} "
+                    "ones; write channel"
                 )
             return Scaling(tuple(mean_image(data, note).ravel().tolist()), data.std)
         case "half":
@@ -106,5 +106,4 @@ def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Sc
             return Scaling((HALF,) * channels, (HALF,) * channels)
         case "none":
             return Scaling((0.0,) * channels, (1.0,) * channels)
-    known = ", ".join(get_args(Normalisation))
-    raise ConfigError(f"data.normalise: must be one of {known}, got {show(normalise)}")
+    raise ConfigError(f"data.normalise: must be one of {', '.join(get_args(Normalisation))}, got {show(normalise)}")

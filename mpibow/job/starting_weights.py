@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -182,11 +182,11 @@ def renamed(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, S
 
 
 def _asked(settings: Weights, name: str) -> bool:
-    return _matches(name, _patterns(settings.match)) and not _matches(name, _patterns(settings.exclude))
+    return _matches(name, settings.match) and not _matches(name, settings.exclude)
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def _matches(name: str, given: str | tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in _patterns(given))
 
 
 def _patterns(given: str | tuple[str, ...]) -> tuple[str, ...]:

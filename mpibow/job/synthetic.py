@@ -46,7 +46,7 @@ def made_up_job(arguments: argparse.Namespace, out: str) -> Job:
     generator = np.random.default_rng(0)
     count = max(SAMPLES * 3072 // max(math.prod(shape), 3072), 16)
     images = generator.integers(256, size=(count, *shape), dtype=np.uint8)
-    data = ArrayData(images, generator.integers(classes, size=len(images)), classes=classes, name="made up")
+    data = ArrayData(images, generator.integers(classes, size=count), classes=classes, name="made up")
     config = _config(arguments, out, {"name": arguments.model})
     return make_job(arguments.model, config, named_net(config, classes), data, None, normalise="channel")
 

@@ -91,9 +91,7 @@ def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -
         more = (1.0,) * (logits.shape[1] - len(settings.weight))  # of classes that the training data do not have
         return function_of(replace(settings, weight=(*settings.weight, *more)))(logits, label)
     if isinstance(settings, CrossEntropyLoss) and share is None:
-        smoothing = settings.label_smoothing
-        ignore = settings.ignore_index
-        return softmax_cross_entropy(logits, label, smoothing=smoothing, ignore=ignore)
+        return softmax_cross_entropy(logits, label, smoothing=settings.label_smoothing, ignore=settings.ignore_index)
     target = one_hot(label, logits.shape[1])
     target = target if share is None else mix(target, share)
     if isinstance(settings, CrossEntropyLoss):

@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -79,22 +81,18 @@ def supervised(
     def losses(**tensors: Tensor) -> Tensor:
         found = net(**{name: tensors[name] for name in inputs})
         outputs = found if isinstance(found, Mapping) else {PREDICTION: found}
-        graph = next(iter(tensors.values())).graph
+        first = next(iter(tensors.values()))
         for name, output in outputs.items():
-            _show(graph, name, output, next(iter(tensors.values())).shape[0])
+            _show(first.graph, name, output, first.shape[0])
         wanted = {name: tensors[name] for name in targets}
         if not isinstance(loss, Mapping):
-            several = isinstance(found, Mapping)
-            return loss(found, wanted if several or len(wanted) > 1 else next(iter(wanted.values())))
+            return loss(found, wanted if isinstance(found, Mapping) or len(wanted) > 1 else wanted[targets[0]])
         if absent := [name for name in loss if name not in outputs]:
             raise ConfigError(f"loss: {absent[0]}: is not an output; the net gives {', '.join(outputs)}")
         parts = [
             each(outputs[name], wanted[name]) * float((weights or {}).get(name, 1.0)) for name, each in loss.items()
         ]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole + part
-        return whole
+        return reduce(add, parts)
 
     return losses
 

@@ -235,8 +235,11 @@ def recurrent(
     order = GATES[kind]
     both = settings["direction"] == "bidirectional"
     count = 2 if kind == "lstm" else 1
-    usual = USUAL | {"direction": "bidirectional" if both else "forward", "linear_before_reset": 2 - count}
-    usual |= {"activations": ACTIVATIONS[kind] * (1 + both)}
+    usual = USUAL | {
+        "direction": "bidirectional" if both else "forward",
+        "linear_before_reset": 2 - count,
+        "activations": ACTIVATIONS[kind] * (1 + both),
+    }
     unusual = [key for key, value in usual.items() if settings.get(key, value) != value]
     need(not unusual and not states[count:], f"a layer with {', '.join(unusual) or 'peepholes'} of its own")
     need(lengths is None or number(constant(lengths)) == x.shape[0], "sequences of different lengths")

@@ -53,7 +53,7 @@ def model_of(
             raise ConfigError(f"to_onnx: {node.name}: {error}") from None
         writer.values |= zip(node.made, [written] if isinstance(written, str) else written, strict=True)
     onnx = writer.onnx
-    helper = writer.onnx.helper
+    helper = onnx.helper
     results: list[ValueInfoProto] = []
     for name, tensor in outputs.items():
         writer.nodes.append(helper.make_node("Identity", [writer.values[tensor]], [name], name))
@@ -67,10 +67,9 @@ def model_of(
 
 
 def _described(writer: ModelWriter, tensor: str, name: str) -> "ValueInfoProto":
-    shape = writer.two.tensors[tensor].shape
-    dtype = writer.two.tensors[tensor].dtype
+    found = writer.two.tensors[tensor]
     extents = [
         "batch" if by == 1 else f"{by} batch" if by else extent
-        for by, extent in zip(writer.times(tensor), shape, strict=True)
+        for by, extent in zip(writer.times(tensor), found.shape, strict=True)
     ]
-    return writer.onnx.helper.make_tensor_value_info(name, writer.kind(dtype), extents)
+    return writer.onnx.helper.make_tensor_value_info(name, writer.kind(found.dtype), extents)

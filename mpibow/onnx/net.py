@@ -59,7 +59,13 @@ class OnnxNet:
             call = OperatorCall(node.name, node.operator, {}, SourcePlace("", node.name), node.types[0])
             site = NodeSite(first.graph, call, (*first.shape, 1)[0], made, node=node, fixed=self.fixed)
             try:
-                results = _results(site, [_value(values, name) for name in node.inputs])
+                results = _results(
+                    site,
+                    [
+                        values[name] if name in values else refuse(f"its input {name} is not computed here")
+                        for name in node.inputs
+                    ],
+                )
             except Exception as error:  # without a name: of settings that the operator's counterpart lacks
                 rule = "" if isinstance(error, ShapeError | ConfigError) else "is not read with these arguments: "
                 raise ConfigError(f"from_onnx: {node.operator} in node {node.name}: {rule}{error}") from error
@@ -86,11 +92,6 @@ def _results(site: NodeSite, inputs: Sequence[Value | None]) -> Sequence[Value]:
         each if dtype_of(each) == dtype else ops.cast(site.tensor(each), dtype)
         for each, dtype in zip(result if isinstance(result, list | tuple) else [result], node.types, strict=False)
     ]
-
-
-def _value(values: Values, name: str) -> Value | None:
-    """Raises ConfigError where the operator that gives the value does not give it here."""
-    return values[name] if name in values else refuse(f"its input {name} is not computed here")
 
 
 def check(net: OnnxNet) -> None:

@@ -219,10 +219,8 @@ def recurrent(kind: str, w: NodeWriter) -> list[str]:
 def normalised(w: NodeWriter) -> str:
     channels, *rest = w.fixed(1)
     by_channel = [channels, *[1] * len(rest)]
-    mean = np.array(w.op.mean, float)
-    std = np.array(w.op.std, float)
-    mean = mean.reshape(by_channel if len(mean) == channels else w.fixed(1))
-    return w("Div", w("Sub", w.cast(w.x[0], FLOAT), mean), std.reshape(by_channel))
+    mean = np.array(w.op.mean, float).reshape(by_channel if len(w.op.mean) == channels else w.fixed(1))
+    return w("Div", w("Sub", w.cast(w.x[0], FLOAT), mean), np.array(w.op.std, float).reshape(by_channel))
 
 
 # Of integers, and of bools.

@@ -132,8 +132,9 @@ class ModelReader:
             old = f"of opset {opset}, which the package onnx does not convert to {OLDEST}"
             raise ConfigError(f"{rule} {'no whole model' if opset >= OLDEST else old}: {error}") from None
         graph = self.model.graph
-        values = (*graph.input, *graph.value_info, *graph.output)
-        self.types = {each.name: each.type.tensor_type.elem_type for each in values}
+        self.types = {
+            each.name: each.type.tensor_type.elem_type for each in (*graph.input, *graph.value_info, *graph.output)
+        }
 
     def _inferred(self, model: "ModelProto") -> "ModelProto":
         """The model in an opset that is read, without functions that have no counterpart, and with all types."""

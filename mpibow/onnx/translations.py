@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.site import ModuleArray, Result, Value, dtype_of, need
+from mpibow.aten.site import ModuleArray, Value, dtype_of, need
 from mpibow.graph import FLOAT, Tensor
 from mpibow.onnx import layer_translations
 from mpibow.ops.integers import FROM_START, integer
@@ -74,14 +74,6 @@ def reshape(site: NodeSite, x: Value, wanted: Value, **_: object) -> Tensor:
     return viewed(site, x, shape)
 
 
-def transpose(site: NodeSite, x: Value, *, perm: list[int] | None = None) -> Tensor:
-    return ops.permute(site.tensor(x), *(perm or reversed(range(len(x.shape)))))
-
-
-def split(site: NodeSite, x: Value, *sizes: Value | None, axis: int = 0, **_: object) -> Result:
-    return ops.split(site.tensor(x), [shape[axis] for shape in site.shapes(x, *sizes)], axis)
-
-
 def sliced(site: NodeSite, x: Value, *settings: Setting | None) -> Tensor:
     starts, ends, axes, steps = map(integers, (*settings, None, None)[:4])
     y = site.tensor(x)
@@ -95,10 +87,6 @@ def sliced(site: NodeSite, x: Value, *settings: Setting | None) -> Tensor:
     return y
 
 
-def expand(site: NodeSite, x: Value, shape: Setting) -> Tensor:
-    return ops.expand(site.tensor(x), np.broadcast_shapes(x.shape, tuple(integers(shape))))
-
-
 def gather(site: NodeSite, x: Value, index: Value, *, axis: int = 0) -> Tensor:
     at = axis % len(x.shape)
     if isinstance(index, np.ndarray) and not index.shape:
@@ -106,10 +94,6 @@ def gather(site: NodeSite, x: Value, index: Value, *, axis: int = 0) -> Tensor:
     if isinstance(x, ModuleArray) and isinstance(index, Tensor) and at == 0 and len(x.shape) == 2:
         return site.aten("embedding", weight=x, indices=_from_start(site, index, x.shape[0]))
     return site.aten("index", self=x, indices=[None] * at + [index])
-
-
-def gather_elements(site: NodeSite, x: Value, index: Value, *, axis: int = 0) -> Tensor:
-    return site.aten("gather", self=x, dim=axis, index=_from_start(site, index, x.shape[axis]))
 
 
 def _from_start(site: NodeSite, index: Value, extent: int) -> Value:
@@ -202,9 +186,11 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "Clip": clip,
     "Concat": lambda site, *x, axis: site.aten("cat", tensors=[*x], dim=axis),
     "Div": divide,
-    "Expand": expand,
+    "Expand": lambda site, x, shape: ops.expand(site.tensor(x), np.broadcast_shapes(x.shape, tuple(integers(shape)))),
     "Gather": gather,
-    "GatherElements": gather_elements,
+    "GatherElements": lambda site, x, index, axis=0: site.aten(
+        "gather", self=x, dim=axis, index=_from_start(site, index, x.shape[axis])
+    ),
     "Identity": lambda site, x: x,
     "LeakyRelu": unary("leaky_relu", alpha="negative_slope"),
     "LogSoftmax": lambda site, x, axis=-1: ops.log_softmax(site.floats(x), axis),
@@ -217,8 +203,10 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "Reshape": reshape,
     "Slice": sliced,
     "Softmax": lambda site, x, axis=-1: ops.softmax(site.floats(x), axis),
-    "Split": split,
+    "Split": lambda site, x, *sizes, axis=0, **_: ops.split(
+        site.tensor(x), [shape[axis] for shape in site.shapes(x, *sizes)], axis
+    ),
     "Tile": lambda site, x, repeats: site.aten("repeat", self=x, repeats=integers(repeats)),
-    "Transpose": transpose,
+    "Transpose": lambda site, x, perm=None: ops.permute(site.tensor(x), *(perm or reversed(range(len(x.shape))))),
     "Where": lambda site, c, x, y: site.aten("where", condition=c, self=x, other=y),
 }

@@ -53,8 +53,7 @@ def scaled_dot_product_attention(
     1 / sqrt(d), multiplies the scores.
     """
     op = Attention(1 / sqrt(query.shape[-1]) if scale is None else scale, is_causal)
-    inputs = (query, key, value) if mask is None else (query, key, value, mask)
-    return op(*inputs, name=name)
+    return op(query, key, value, *(() if mask is None else (mask,)), name=name)
 
 
 # The reference kernels: the matrix (t, s) of every sample is in memory.

@@ -106,11 +106,10 @@ def batch_norm(
 def train_buffers(shape: Shape) -> Buffers:
     """The buffers of training on (n, c, ...)."""
     channel = ((shape[1],), FLOAT)
-    pair = ((2, shape[1]), FLOAT)
     return Buffers(
         saved={"mean": channel, "inverse": channel},
         forward={"normal": (shape, FLOAT), "variance": channel, "part": channel},
-        backward={"normal": (shape, FLOAT), "part": (shape, FLOAT), "sums": pair},
+        backward={"normal": (shape, FLOAT), "part": (shape, FLOAT), "sums": ((2, shape[1]), FLOAT)},
     )
 
 
@@ -194,8 +193,10 @@ def train_forward(
 def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
     channel = ((shapes.y[1],), FLOAT)
     if not shapes.training or op.frozen:
-        by_running = {"inverse": channel, "shift": channel}
-        return Buffers(forward=by_running, backward={"normal": (shapes.y, FLOAT), "inverse": channel})
+        return Buffers(
+            forward={"inverse": channel, "shift": channel},
+            backward={"normal": (shapes.y, FLOAT), "inverse": channel},
+        )
     if op.sync == "learner":
         check_values(shapes.y)
     return train_buffers(shapes.y)
@@ -203,7 +204,7 @@ def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
 
 def check_values(shape: Shape) -> None:
     """Raises ShapeError where training on (n, c, ...) has one value a channel."""
-    if int(np.prod(shape)) == shape[1]:
+    if np.prod(shape) == shape[1]:
         raise ShapeError("training needs more than one value a channel, the variance of one is 0: use a larger batch")
 
 

@@ -34,7 +34,7 @@ def dropout(x: Tensor, rate: float = 0.5, *, name: str | None = None) -> Tensor:
 
 
 def check_counter(x: Shape, counter: Shape) -> None:
-    if counter != (x[0], 4):
+    if counter != (*x[:1], 4):
         raise ShapeError("the counter must be (batch, 4)")
 
 
@@ -47,9 +47,8 @@ def counter_of(x: Tensor) -> Tensor:
 
 
 def buffers(op: Dropout, shapes: Shapes) -> Buffers:
-    n = shapes.y[0]
     blocks = -(-int(np.prod(shapes.y[1:])) // 4)  # one counter gives four elements
-    return Buffers(saved={"mask": (shapes.y, FLOAT)}, forward=draw_specs(n, blocks))
+    return Buffers(saved={"mask": (shapes.y, FLOAT)}, forward=draw_specs(shapes.y[0], blocks))
 
 
 @binds

@@ -74,28 +74,29 @@ class AddRelu(Op):
         return 0 if i == 1 else None
 
 
-class ExpandAdd(Op):
+class _Expanding(Op):
+    """Of x1, and of x0 broadcast to it."""
+
+    differentiable = (0, 1)
+
+    def infer(self, small: Shape, large: Shape) -> Shape:
+        return large
+
+
+class ExpandAdd(_Expanding):
     """y = x1 + x0 broadcast to it."""
 
     kind = "expand+add"
-    differentiable = (0, 1)
 
     def shares(self, i: int) -> int | None:
         return OUTPUT if i == 1 else None
 
-    def infer(self, small: Shape, large: Shape) -> Shape:
-        return large
 
-
-class ExpandMultiply(Op):
+class ExpandMultiply(_Expanding):
     """y = x1 times x0 broadcast to it."""
 
     kind = "expand+multiply"
     reads = "x"
-    differentiable = (0, 1)
-
-    def infer(self, small: Shape, large: Shape) -> Shape:
-        return large
 
 
 class TurnedMatmul(Op):
@@ -135,9 +136,9 @@ class HeadsAttention(Op):
     def apart(self, *shapes: Shape) -> tuple[Shape, ...]:
         """The inputs' shapes as attention has them: (n, heads, t, d) ..., and the mask's."""
         count = 1 if self.packed else 3
-        widths = [(n, t, width // (3 if self.packed else 1)) for n, t, width in shapes[:count]]
-        three = widths * (3 // count)
-        return (*((n, self.heads, t, width // self.heads) for n, t, width in three), *shapes[count:])
+        parts = 3 // count
+        three = [(n, self.heads, t, width // parts // self.heads) for n, t, width in shapes[:count]] * parts
+        return (*three, *shapes[count:])
 
     def infer(self, *shapes: Shape) -> Shape:
         n, heads, t, e = self.attention.infer(*self.apart(*shapes))

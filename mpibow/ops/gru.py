@@ -49,10 +49,11 @@ def buffers(op: Gru, shapes: Shapes) -> Buffers:
     gates = ((n, t, 3 * units), FLOAT)
     steps = (shapes.y, FLOAT)
     one = ((n, units), FLOAT)
-    kept = {"gates": gates, "inner": steps}
-    forward = {"part": ((n, 3 * units), FLOAT)}
-    backward = {"da": gates, "db": gates, "past": steps, "dh": one, "one": one}
-    return Buffers(saved=kept, forward=forward, backward=backward)
+    return Buffers(
+        saved={"gates": gates, "inner": steps},
+        forward={"part": ((n, 3 * units), FLOAT)},
+        backward={"da": gates, "db": gates, "past": steps, "dh": one, "one": one},
+    )
 
 
 @binds

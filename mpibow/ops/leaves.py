@@ -75,8 +75,7 @@ class Parameter(Op):
 
     def weights(self) -> Weights:
         units = self.shape[0] if self.shape else 1
-        size = prod(self.shape)
-        return {"weight": Weight(self.shape, self.initial, size // units, units, decay=self.decay)}
+        return {"weight": Weight(self.shape, self.initial, prod(self.shape) // units, units, decay=self.decay)}
 
     def is_view(self, training: bool) -> bool:
         return True

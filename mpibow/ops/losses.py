@@ -162,10 +162,10 @@ def cross_entropy(
     classes = x.shape[at]
     if weight is not None and (soft or len(weight) != classes or not all(0 <= each < inf for each in weight)):
         raise ShapeError(f"{about}: weight must be {classes} numbers, one a class, for integer labels, got {weight}")
-    if soft:
-        losses = soft_cross_entropy(_rows(x, at), _rows(label, at), smoothing=label_smoothing)
-        return _by_sample(reshape(losses, rest), name)
     flat = _rows(x, at)
+    if soft:
+        losses = soft_cross_entropy(flat, _rows(label, at), smoothing=label_smoothing)
+        return _by_sample(reshape(losses, rest), name)
     labels = label if rank == 2 else reshape(label, (-1,))
     if weight is None:
         weights = None

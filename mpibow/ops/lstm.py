@@ -50,10 +50,11 @@ def buffers(op: Lstm, shapes: Shapes) -> Buffers:
     gates = ((n, t, 4 * units), FLOAT)
     steps = (shapes.y, FLOAT)
     one = ((n, units), FLOAT)
-    kept = {"gates": gates, "cells": steps, "tanh": steps}
-    forward = {"part": ((n, 4 * units), FLOAT), "one": one}
-    backward = {"dgates": gates, "past": steps, "dh": one, "dc": one, "one": one}
-    return Buffers(saved=kept, forward=forward, backward=backward)
+    return Buffers(
+        saved={"gates": gates, "cells": steps, "tanh": steps},
+        forward={"part": ((n, 4 * units), FLOAT), "one": one},
+        backward={"dgates": gates, "past": steps, "dh": one, "dc": one, "one": one},
+    )
 
 
 @binds

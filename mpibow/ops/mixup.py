@@ -11,6 +11,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph import Array, Buffers, Call, Kernel, Op, Run, Shape, Tensor, binds
 
+from .dropout import check_counter
 from .philox import draw, draw_specs
 
 __all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
@@ -29,8 +30,7 @@ class MixShares(Op):
     differentiable = None
 
     def infer(self, counter: Shape) -> Shape:
-        if len(counter) != 2 or counter[1] != 4:
-            raise ShapeError("the counter must be (batch, 4)")
+        check_counter(counter, counter)
         if self.alpha <= 0:
             raise ShapeError(f"alpha must be above 0, got {self.alpha}")
         return counter[:1]

@@ -148,8 +148,7 @@ def over_axes(x: Tensor, axes: Axes, operator: Callable[[Tensor, int], Tensor]) 
     order = [*others, *chosen]
     if order == list(range(rank)):
         return operator(x, len(chosen))
-    y = operator(permute(x, *order), len(chosen))
-    return permute(y, *map(order.index, range(rank)))
+    return permute(operator(permute(x, *order), len(chosen)), *map(order.index, range(rank)))
 
 
 def layer_norm(
@@ -200,8 +199,7 @@ def moments(op: Norm, shapes: Shapes) -> Specs:
 def buffers(op: Norm, shapes: Shapes) -> Buffers:
     kept = moments(op, shapes)
     whole = (shapes.y, FLOAT)
-    forward = {"part": whole}
-    return Buffers(saved=kept, forward=forward, backward={"hat": whole, "part": whole, "column": kept["inverse"]})
+    return Buffers(kept, {"part": whole}, {"hat": whole, "part": whole, "column": kept["inverse"]})
 
 
 def _views(extents: Extents, *arrays: Array) -> list[tuple[Array, Array]]:

@@ -87,16 +87,13 @@ def _put(name: str, half: str, targets: Sequence[Array | None], results: object)
 
 
 def own_forward(call: Call) -> Run:
-    x = call.x
     ys = call.ys or (call.y,)
-    op = call.op
-    return lambda: _put(call.name, "forward", ys, op.forward(*x))
+    return lambda: _put(call.name, "forward", ys, call.op.forward(*call.x))
 
 
 def own_backward(call: Call) -> Run:
-    x, dx, op = call.x, call.dx, call.op
     y, dy = (call.ys, call.dys) if call.ys else (call.y, call.dy)
-    return lambda: _put(call.name, "backward", dx, op.backward(*x, y, dy))
+    return lambda: _put(call.name, "backward", call.dx, call.op.backward(*call.x, y, dy))
 
 
 KERNELS = {Own: Kernel(own_forward, own_backward)}

@@ -89,9 +89,8 @@ def part_of(array: Array, part: Part) -> Array:
 
 def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
     small = "uint8" if op.kernel[0] * op.kernel[1] <= 256 else "uint16"
-    winner = {"winner": (shapes.y, small)}
     mask = {"mask": (shapes.y, "bool")}
-    return Buffers(saved=winner, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
+    return Buffers(saved={"winner": (shapes.y, small)}, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
 
 
 @binds

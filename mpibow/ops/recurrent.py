@@ -46,8 +46,9 @@ class Recurrent(Op):
         rows = self.gates * self.units
         columns = {"ih": x[2], "hh": self.units}
         weights = {f"weight_{key}": Weight((rows, n), self.initial, n, rows) for key, n in columns.items()}
-        biases = {f"bias_{key}": Weight((rows,), self.initial, n, rows, decay=False) for key, n in columns.items()}
-        return weights | biases
+        return weights | {
+            f"bias_{key}": Weight((rows,), self.initial, n, rows, decay=False) for key, n in columns.items()
+        }
 
 
 KEYS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # in PyTorch's order
@@ -69,7 +70,6 @@ def recurrent(
     op = kind(units, initial or Uniform(-bound, bound), bool(states))
     name = name or x.graph.next_name(op.kind)
     directions = 1 + both
-    graph = x.graph
     wanted = (layers * directions, x.shape[0], op.units)
     if layers < 1 or any(state.shape != wanted for state in states):
         given = "".join(f", {state.name} {state.shape}" for state in states)
@@ -81,7 +81,7 @@ def recurrent(
     def add(number: int, *inputs: Tensor) -> Sequence[Tensor]:
         suffix = f"l{number // directions}" + "_reverse" * (number % directions)
         node = name if directions * layers == 1 else f"{name}.{suffix}"
-        return graph.add_all(op, *inputs, name=node, names={key: f"{name}.{key}_{suffix}" for key in KEYS})
+        return x.graph.add_all(op, *inputs, name=node, names={key: f"{name}.{key}_{suffix}" for key in KEYS})
 
     return layered(add, x, states, layers, both, rate)
 

@@ -7,7 +7,7 @@ import numpy as np
 from mpibow.graph import FLOAT, Array, Buffers, Kernel, Op, Shape, Tensor, runs
 
 from .cast import cast
-from .reshape import check_axes, reshape
+from .reshape import axis_of, check_axes, reshape
 
 __all__ = ["ReduceMax", "ReduceMean", "ReduceSum", "amax", "mean", "sum"]
 
@@ -44,12 +44,10 @@ class ReduceMax(_Reduction):
 
 
 def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name: str | None) -> Tensor:
-    rank = x.ndim
-    given = range(1, rank) if axis is None else (axis,) if isinstance(axis, int) else axis
-    axes = tuple(each + rank * (each < 0) for each in given)
+    given = range(1, x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = tuple(axis_of(x, each) for each in given)
     y = kind(axes)(cast(x), name=name)
-    shape = tuple(extent for i, extent in enumerate(y.shape) if i not in axes)
-    return y if keepdim else reshape(y, shape)
+    return y if keepdim else reshape(y, [extent for i, extent in enumerate(y.shape) if i not in axes])
 
 
 def sum(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | None = None) -> Tensor:

@@ -29,7 +29,7 @@ def draw(test: RateTest) -> "Figure":
         axes.set_xscale("log")
         seen = [loss for loss in test.smoothed if math.isfinite(loss)]
         low = min(seen)
-        high = seen[0] + 0.5 * (seen[0] - min(seen)) + 0.1 * abs(seen[0])
+        high = seen[0] + 0.5 * (seen[0] - low) + 0.1 * abs(seen[0])
         axes.set_ylim(low - 0.05 * (high - low), high)
         axes.set_xlabel(f"learning rate of {test.optimiser}")
         axes.set_ylabel("training loss")

@@ -119,10 +119,9 @@ def _finite(found: Tried, where: str) -> tuple[float, ...]:
     """Its losses. Raises DivergedError where one is not finite."""
     losses = tuple(loss for loss in found.losses if loss is not None)
     if found.last is None or not losses or len(losses) < len(found.losses):
-        step = len(losses) + 1
         raise DivergedError(
-            f"check: the loss or a gradient of {where} is not finite at step {step}; look for a division by 0, a "
-            "logarithm of 0, or inputs that are not finite or far from 1"
+            f"check: the loss or a gradient of {where} is not finite at step {len(losses) + 1}; look for a division "
+            "by 0, a logarithm of 0, or inputs that are not finite or far from 1"
         )
     return losses
 

@@ -144,8 +144,7 @@ def judged(optimiser: str, rates: Sequence[float], losses: Sequence[float]) -> R
 
 def smoothed(losses: Sequence[float]) -> list[float]:
     """Exponential moving averages without bias towards 0; not finite from the first loss on that is not."""
-    mean = 0.0
-    share = 0.0
+    mean = share = 0.0
     found = []
     for loss in losses:
         mean = KEPT * mean + (1 - KEPT) * loss
@@ -168,7 +167,8 @@ def diverged_at(smooth: Sequence[float]) -> int | None:
             return n
         if n > SKIPPED and loss > (least + 0.5 * (start - least) if least < 0.75 * start else start + abs(start)):
             return n
-        least = min(least, loss) if n >= SKIPPED else least
+        if n >= SKIPPED:
+            least = min(least, loss)
     return None
 
 
@@ -184,7 +184,7 @@ def steepest_at(rates: Sequence[float], smooth: Sequence[float]) -> int | None:
     """The index where the smoothed loss falls fastest over the logarithm of the rate; None where it does not fall."""
     if len(smooth) < 2:
         return None
-    slopes = np.gradient(np.array(smooth), np.log(np.array(rates[: len(smooth)])))
+    slopes = np.gradient(smooth, np.log(rates[: len(smooth)]))
     n = int(np.argmin(slopes[SKIPPED:])) + SKIPPED
     return n if slopes[n] < 0 else None
 
@@ -215,7 +215,7 @@ def find_rate(job: Job, run: Run, comm: Communicator, ends: str, iterations: int
         say(f"no {PLOT}: matplotlib is not installed: {install('plot')}")
         return 0
     found.plot(PLOT)
-    print(Path(PLOT))
+    print(PLOT)
     return 0
 
 

@@ -80,5 +80,5 @@ def tried(
             raise interruption(last.signal, "interrupted: nothing of the trial is kept")
         lines = (Path(folder) / "trial" / "metrics.jsonl").read_text("utf-8").splitlines()
     trained = [event for event in map(json.loads, lines) if event["event"] == "train"]
-    losses = (event["losses"][0] if event["losses"] else None for event in trained)
-    return Tried(tuple(losses), tuple(event["accuracy"] for event in trained), last)
+    losses = tuple(event["losses"][0] if event["losses"] else None for event in trained)
+    return Tried(losses, tuple(event["accuracy"] for event in trained), last)

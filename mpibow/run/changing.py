@@ -177,5 +177,4 @@ def frozen_lines(job: Job, epoch: float) -> list[str]:
 
 def _listed(spans: Sequence[Span]) -> str:
     count = sum(math.prod(span.shape) for span in spans)
-    names = [span.name for span in spans]
-    return f"{count:,} weights ({some(names)})"
+    return f"{count:,} weights ({some([span.name for span in spans])})"

@@ -31,7 +31,7 @@ ROWS = (
     "evaluation",
     "checkpoint",
 )
-WINDOW = (20, 220)  # iterations of this process: the first ones compile, and fill caches and the pipeline
+WINDOW = "20:220"  # iterations of this process: the first ones compile, and fill caches and the pipeline
 LIMIT = 100_000  # iterations; some ten spans each are kept in memory
 BARRIERS = 5  # to compare the clocks of nodes
 
@@ -176,8 +176,8 @@ def open_trace(path: Path | None, iterations: str | None) -> Trace:
                 f"--timeline-iterations: is of a timeline, got {iterations} alone; add --timeline FILE.json"
             )
         return SILENT
-    found = re.fullmatch(r"(\d+):(\d+)", "{}:{}".format(*WINDOW) if iterations is None else iterations)
-    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+    found = re.fullmatch(r"(\d+):(\d+)", WINDOW if iterations is None else iterations)
+    first, last = map(int, found.groups()) if found else (0, 0)
     if not first < last <= first + LIMIT:
         raise ConfigError(
             f"--timeline-iterations: must be FROM:TO, 1 to {LIMIT:,} iterations, as 20:220, got '{iterations}'"

@@ -35,9 +35,7 @@ class Request:
 def settle_requests(requests: Sequence[Request]) -> tuple[Request, int]:
     """The request of all ranks together, the same on all, and the first rank that has a reason to stop, else 0."""
     rank = next((rank for rank, request in enumerate(requests) if request.stop), 0)
-    save = any(r.save for r in requests)
-    resync = any(r.resync for r in requests)
-    return Request(requests[rank].stop, save, resync), rank
+    return Request(requests[rank].stop, any(r.save for r in requests), any(r.resync for r in requests)), rank
 
 
 class Coordinator:
@@ -56,24 +54,24 @@ class Coordinator:
 
     def kept(self, iteration: int) -> Timeline:
         """The part of the timeline that a checkpoint before `iteration` needs; recorded changes are read again."""
-        timeline = self.timeline().since(iteration - 1)  # averaging may restart by that one's position
+        timeline = self._timeline.since(iteration - 1)  # averaging may restart by that one's position
         return timeline.until(iteration) if self._recorded else timeline
 
     @property
     def announced(self) -> Counts:
         """The learners of the last change."""
-        return self.timeline().changes[-1].counts
+        return self._timeline.changes[-1].counts
 
     @property
     def execution(self) -> str:
         """The execution of learners after the last change."""
-        return self.timeline().changes[-1].execution
+        return self._timeline.changes[-1].execution
 
     def announce(self, iteration: int, counts: Counts, execution: str | None = None) -> int:
         """Returns the iteration from which ranks have `counts` learners; `iteration` is the one under way.
 
         Every rank must call it at the same iteration with the same counts.
         """
-        begin = max(iteration + self._prefetch + 1, self.timeline().changes[-1].iteration + 1)
+        begin = max(iteration + self._prefetch + 1, self._timeline.changes[-1].iteration + 1)
         self._timeline = self._timeline.since(iteration - 1).announce(begin, counts, execution)
         return begin

@@ -79,7 +79,7 @@ def _memory(job: Job, plan: Plan, ahead: ReadAheadMemory, rank: int, counts: Cou
     """The memory that `rank` takes of its `free` bytes."""
     config = job.config
     k = counts[rank]
-    weight = 8 if job.config.precision == "float64" else 4
+    weight = 8 if config.precision == "float64" else 4
     parts = kept_of(config.update, plan.layout, job.trained(math.inf))
     states = list(dict.fromkeys(name for part in parts for name in part.states))
     arrays = arrays_of(parts, plan.layout)

@@ -93,17 +93,21 @@ class Evaluator:
         rank, counts, pulse = comm(lambda c: (c.rank, c.share(workers), c.pulse))  # ranks may differ in workers
         first, step = sum(counts[:rank]), sum(counts) * self._batch
         with pulse.during("evaluation"):
-            starts = [range((first + w) * self._batch, data.count, step) for w in range(workers)]
-            tasks = zip(self._bound, starts, strict=False)
-            parts = run([partial(self._part, data, bound, those, each, pulse) for bound, those in tasks])
+            parts = run(
+                [
+                    partial(self._part, data, bound, range((first + w) * self._batch, data.count, step), each, pulse)
+                    for w, bound in enumerate(self._bound[:workers])
+                ]
+            )
             totals = np.sum([sums for sums, _ in parts], axis=0)
             comm(lambda c: c.allreduce(totals))
             metrics = self._metrics([found for _, found in parts], comm)
         count, weight, *sums = totals.tolist()
         over = {"loss": weight or 1.0}
         means = {name: total / over.get(name, max(count, 1.0)) for name, total in zip(self._summed, sums, strict=True)}
-        seconds = time.perf_counter() - begin
-        return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"), metrics)
+        return Evaluation(
+            means["loss"], means.get("accuracy"), int(count), time.perf_counter() - begin, means.get("top_k"), metrics
+        )
 
     def _metrics(self, found: Sequence[Sequence[Any]], comm: Call) -> Any:
         """The metrics by name, from the sums of this rank's threads and the other ranks, added up in their order."""

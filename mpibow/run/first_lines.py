@@ -22,12 +22,9 @@ def start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:
         f"{job.title}: {job.weights:,} weights, {len(counts)} rank(s), "
         f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {source.folder}"
     )
-    early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
     unlike = next((each.name for each in config.update.optimisers if each.name != MEASURED), "")
-    gain = f"rule: a gain was measured with sgd only; with {unlike} the gain is 1"
-    states = ""
+    states = rate = ""
     chose = ledger.chooser
-    rate = ""
     if (header := source.header) is not None:
         states = "" if start.changed else fresh_states(header.config, config, job.layout)
         chose = header.ledger.chooser
@@ -42,9 +39,9 @@ def start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:
         if chose != ledger.chooser
         else "",
         about,
-        gain * (config.averaging != config.rule),
+        f"rule: a gain was measured with sgd only; with {unlike} the gain is 1" * (config.averaging != config.rule),
         *data_lines(job),
-        early,
+        ended_early(config.schedule, config.update.lr, config.stop.epochs),
         *poor_fits(job, counts),
     ]
 

@@ -82,8 +82,9 @@ class Header:
         for n, change in enumerate(self.timeline):
             last = self.timeline[n - 1] if n else None
             if len(change.counts) != ranks or min(change.counts) < 1:
-                got = list(change.counts)
-                raise ConfigError(f"timeline[{n}].counts: must be {ranks} number(s) of at least 1, got {got}")
+                raise ConfigError(
+                    f"timeline[{n}].counts: must be {ranks} number(s) of at least 1, got {[*change.counts]}"
+                )
             least, most = (last.iteration + 1, math.inf) if last else (0, self.iteration)
             if not least <= change.iteration <= most:
                 raise ConfigError(f"timeline[{n}].iteration: must be within {least} and {most}, got {change.iteration}")

@@ -44,13 +44,13 @@ class Judge:
         """Warns once accuracies have been those of chance GUESSES times in a row."""
         ledger = self._session.ledger
         train = self._session.job.train
-        lr = self._session.config.update.lr
         guesses = not isinstance(train, NamedSamples) and is_chance(found, train.classes)
         ledger.guessed = ledger.guessed + 1 if guesses else 0
         if ledger.guessed == GUESSES:
             self._reporter.note(
                 f"warning: the accuracy is that of chance, {found.accuracy:.2%}, in {GUESSES} evaluations: lower "
-                f"update.lr (now {lr:g}; try train --find-lr), and check labels and data.normalise"
+                f"update.lr (now {self._session.config.update.lr:g}; try train --find-lr), and check labels and "
+                "data.normalise"
             )
 
     def test(self) -> None:
@@ -71,15 +71,13 @@ class Judge:
     def _look(self, name: str, centre: Array, statistics: Array) -> Evaluation:
         session = self._session
         with session.trace.span("evaluation", "evaluate"):
-            run = session.scheduler.run
-            workers = session.scheduler.workers(session.counts[session.rank])
             found = self._evaluator(
                 session.loading.intact(name),
                 centre,
                 statistics,
-                partial(run, name="evaluate"),
+                partial(session.scheduler.run, name="evaluate"),
                 session.synchroniser.call,
-                workers=workers,
+                workers=session.scheduler.workers(session.counts[session.rank]),
             )
         self._reporter.pause()
         return found

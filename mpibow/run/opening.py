@@ -96,7 +96,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     config = job.config
     flat = job.kernels.flat
     device = job.device
-    memory = job.device.memory
+    memory = device.memory
     comm.pulse.limits = config.limits
     stack.callback(comm.pulse.beat, "start")  # the last iteration is over
     plan = job.training_plan()
@@ -150,8 +150,9 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     )
     binder = device.bind(job, replicas, loading, carrier.size, trace)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
-    cores = core_share(comm.local_size)
-    scheduler = Scheduler(trace, apart=not device.enqueues, handoff=job.kernels.handoff, cores=cores)
+    scheduler = Scheduler(
+        trace, apart=not device.enqueues, handoff=job.kernels.handoff, cores=core_share(comm.local_size)
+    )
     stack.callback(scheduler.close)
     # Their averaging
     if job.stages and settings.behind is not None:
@@ -208,8 +209,9 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         warnings += memory_warnings(comm, counts, room)
     if comm.rank == 0 and start.source.checkpoint is not None:
         keep_settings(start.source.folder, job)
-    notes = [note, *notes, way, *warnings, *start_lines(start, job, ledger), loading.described]
+    notes = [note, *notes, way, *warnings, *start_lines(start, job, ledger)]
     notes += [
+        loading.described,
         *execution_lines(ways, execution, tuning.compares, config),
         described(job.matrices, config.update),
         *frozen_lines(job, epoch),
@@ -278,13 +280,14 @@ def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compa
     config = job.config
     kept = start.kept
     history = None
-    batch = job.config.batch_size
+    batch = config.batch_size
     if config.learners == "auto":
         history = (kept and kept.batch_size == batch and kept.history) or History.begin(comm.size, batch)
-        limits = caps(config.averaging, comm.size, job.train.count // batch)
         cores = None if job.device.enqueues else core_share(comm.local_size)
         rooms, shares = zip(*comm.share((room, cores)), strict=True)
-        history = replace(history, room=rooms, caps=tuple(limits), cores=shares)
+        history = replace(
+            history, room=rooms, caps=tuple(caps(config.averaging, comm.size, job.train.count // batch)), cores=shares
+        )
     trial = Trial(start.timeline.counts(start.iteration), config.batch_size, start.learners[1]) if compares else None
     return Tuning(config.tuner, history, trial, compared=kept is not None and kept.compared)
 
@@ -326,8 +329,7 @@ def chooser_of(job: Job) -> str:
 def choose_loading(job: Job, comm: Communicator) -> Loading:
     """The loading of this rank, by a choice that all ranks share. Collective."""
     wanted = "auto" if job.config.data is None else job.config.data.pipeline
-    facts = comm.share(job.device.memory.facts(comm))
-    return loading_of(job, choose(wanted, job.train, facts), comm.local_size)
+    return loading_of(job, choose(wanted, job.train, comm.share(job.device.memory.facts(comm))), comm.local_size)
 
 
 def loading_of(job: Job, choice: PipelineChoice, ranks: int) -> Loading:

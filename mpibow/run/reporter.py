@@ -144,10 +144,9 @@ class Reporter:
         """Enters the tuner's decision and its reason; the log has it where it is new. `basis`: Tuning's."""
         execution = {"execution": decision.execution} if decision.execution else {}
         ledger = self.ledger
-        wanted = decision.counts
         settled = decision.settled
         reason = decision.reason
-        self._add("tuner", wanted=wanted, settled=settled, reason=reason, **execution, **basis)
+        self._add("tuner", wanted=decision.counts, settled=settled, reason=reason, **execution, **basis)
         if reason != self._reason and not (settled and ledger.settled):
             self.note(f"tuner: {reason}")
             ledger.reason = reason
@@ -235,8 +234,8 @@ class Reporter:
         speed = ledger.images / seconds
         samples = job.config.batch_size * sum(where.learners)
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
-        accuracy, chooser = ledger.chosen.get("accuracy"), job.chooser
-        parts += [] if accuracy is None else [f"{chooser} accuracy {accuracy:.2%}"]
+        accuracy = ledger.chosen.get("accuracy")
+        parts += [] if accuracy is None else [f"{job.chooser} accuracy {accuracy:.2%}"]
         learners = as_sum(where.learners).replace(" ", "")
         parts += [f"{speed:,.0f} images/s", f"learners {learners} {where.execution}".rstrip()]
         parts += [f"gain {gain:.2f}"] if gain != 1.0 else []
@@ -264,19 +263,17 @@ class Reporter:
         """The summary of the run, from its settings, the ledger and the clocks."""
         session = self._session
         ledger = self.ledger
-        waits = self._session.waits()
+        waits = session.waits()
         job = session.job
         config = session.config
         where = session.where
         decision = session.tuning.decision
-        checkpoint = str(session.saver.last) if session.saver.last else None
-        settled = None if decision is None else decision.settled
         shares = waits.shares(ledger.seconds - self._began)
         return Summary(
             **{each.name: getattr(ledger, each.name) for each in fields(Results)},
             run=str(self.folder),
             stopped=stopped,
-            checkpoint=checkpoint,
+            checkpoint=str(session.saver.last) if session.saver.last else None,
             chosen_by=job.chooser,
             epochs=where.epoch,
             iterations=where.iteration,
@@ -284,7 +281,7 @@ class Reporter:
             ranks=len(where.learners),
             learners=where.learners,
             execution=where.execution or None,
-            settled=settled,
+            settled=None if decision is None else decision.settled,
             gain=gain_of(session.engine),
             corrupt=len(ledger.damaged),
             top_k=config.evaluate.top_k,

@@ -32,7 +32,7 @@ class Resets:
         On a GPU they are from the iteration before; a learner not finite made no step. No exchange may be under way.
         """
         session, book = self._session, self._session.synchroniser.book
-        late = [Result(loss, hits, finite) for loss, hits, finite in book.late()]
+        late = [Result(*each) for each in book.late()]
         results = late or [each for each in found if each is not None]
         now = session.iteration - bool(late)
         finite = [result for result in results if result.finite]
@@ -77,8 +77,10 @@ class Resets:
     def check_centre(self) -> None:
         """Raises DivergedError if the centre is not finite: it is of no use to reset a learner, or for a checkpoint."""
         if not np.isfinite(self._session.state.flat.host(self._engine.centre)).all():
-            where = f"iteration {self._session.iteration}: the centre is not finite"
-            raise DivergedError(f"{where}; lower update.lr (now {self._rate:g}); {self._kept()}")
+            raise DivergedError(
+                f"iteration {self._session.iteration}: the centre is not finite; "
+                f"lower update.lr (now {self._rate:g}); {self._kept()}"
+            )
 
     def tell(self) -> list[str]:
         """The messages that the other ranks have not received yet; each is returned once."""

@@ -99,8 +99,7 @@ class Ledger(Results):
         checkpoint.metric, else by accuracy, or by the loss where there is none."""
         self.enter(data, found)
         self.evaluated_at = position
-        best = self._best(found, epoch)
-        if best:
+        if best := self._best(found, epoch):
             self.best_at = iteration
         return best
 
@@ -131,22 +130,19 @@ class Ledger(Results):
 
     def _best(self, found: Evaluation, epoch: float) -> bool:
         accuracy = found.accuracy
-        best = found.loss < (math.inf if self.best_loss is None else self.best_loss)
-        if best:  # NaN never is
+        if best := found.loss < (math.inf if self.best_loss is None else self.best_loss):  # NaN never is
             self.best_loss = found.loss
         if accuracy is not None:
             if self.goal == "accuracy" and self.target is not None and accuracy >= self.target:
                 self.met(epoch)
-            best = self.best_accuracy is None or accuracy > self.best_accuracy
-            if best:
+            if best := self.best_accuracy is None or accuracy > self.best_accuracy:
                 self.best_accuracy = accuracy
         if self.best_by is None:
             return best
         value = measures(found.metrics, found.loss, accuracy).get(self.best_by)
         if value is None or not math.isfinite(value):
             return False
-        best = self.best_metric is None or better(self.best_rises, value, self.best_metric)
-        if best:
+        if best := self.best_metric is None or better(self.best_rises, value, self.best_metric):
             self.best_metric = value
         return best
 

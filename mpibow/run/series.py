@@ -125,8 +125,10 @@ class View:
     def evaluated(self, key: str, more: str = "") -> list[Curve]:
         """The centre's evaluations by data set."""
         events = [event for event in self.run.of("evaluate") if "checkpoint" not in event]
-        sets = {name: [each for each in events if each.get("data") == name] for name in ("validation", "test")}
-        return [_curve(name + more, self._points(chosen, key), 1) for name, chosen in sets.items()]
+        return [
+            _curve(name + more, self._points((each for each in events if each.get("data") == name), key), 1)
+            for name in ("validation", "test")
+        ]
 
     def trained(self, name: str, key: str) -> list[Curve]:
         """The entries of training."""

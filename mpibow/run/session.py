@@ -103,10 +103,14 @@ class Session(Parts):
 
     def limit_reached(self) -> str:
         """The first limit of `stop` that is reached, '' if none is."""
-        ledger, stop = self.ledger, self.config.stop
-        accurate = ledger.epochs_to_target is not None
-        watched = ledger.watched
-        return stop.reached(self.iteration, self.position, self.job.train.count, accurate=accurate, watched=watched)
+        ledger = self.ledger
+        return self.config.stop.reached(
+            self.iteration,
+            self.position,
+            self.job.train.count,
+            accurate=ledger.epochs_to_target is not None,
+            watched=ledger.watched,
+        )
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
@@ -163,9 +167,8 @@ class Session(Parts):
 
     def tally(self, results: list[Result], signal: str) -> Tally:
         """The sums that this rank sends to the others beside its steps."""
-        loss = sum(result.loss for result in results)
-        hits = sum(result.hits for result in results)
-        return Tally(self.resets.left_out + REQUEST * self.request(signal).attention, loss, hits)
+        left_out = self.resets.left_out + REQUEST * self.request(signal).attention
+        return Tally(left_out, sum(result.loss for result in results), sum(result.hits for result in results))
 
     def request(self, signal: str) -> Request:
         """This rank's requests now, on rank 0 with those of its clock."""

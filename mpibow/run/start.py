@@ -223,12 +223,8 @@ def started(config: Config, first: Timeline) -> list[int | str]:
 
 def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """The reasons to begin averaging anew from a checkpoint, other learners or another rule; [] where it goes on."""
-    reasons = []
-    if list(header.started) != started(config, first):
-        reasons.append(f"learners were {as_sum(header.counts)}")
-    if header.rule_settings != plain(config.averaging):
-        reasons.append("the rule was different")
-    return reasons
+    reasons = [f"learners were {as_sum(header.counts)}"] * (list(header.started) != started(config, first))
+    return reasons + ["the rule was different"] * (header.rule_settings != plain(config.averaging))
 
 
 def identity(job: Job, plan: Plan) -> JsonObject:
@@ -257,7 +253,7 @@ def kept_states(text: str, config: Config, layout: Layout) -> tuple[str, ...]:
     optimisers = *before.optimisers, *config.update.optimisers
     if _parts(before, layout) != _parts(config.update, layout) and any(each.counts for each in optimisers):
         return ()  # updates are counted by parts and optimisers that count, and these have changed
-    kept = {name for each in before.optimisers for name in each.states}
+    kept = _states(before)
     return tuple(name for name in _states(config.update) if name in kept)
 
 

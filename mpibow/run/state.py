@@ -92,7 +92,7 @@ class State:
         replicas = self.replicas
         layout = self.plan.layout
         put = self.flat.put
-        k = self.replicas.count
+        k = replicas.count
         own, common = (self._repacked(arrays, layout.canonical(), layout) for arrays in self._stored(path, states))
         put(replicas.all_rows(k)[0], own.pop("weights"))
         for name in replicas.names:
@@ -169,8 +169,7 @@ class State:
         """The arrays that the rule, which has just begun, declares for a file: needed are those that it has now."""
         whole, state = Form((size,), dtype), self.engine.state()
         sent = Form((size + TAIL,), dtype)
-        double = Form((None,), np.dtype(np.float64))
-        forms = {"weights": whole, "steps": whole, "sent": sent, "numbers": double}
+        forms = {"weights": whole, "steps": whole, "sent": sent, "numbers": Form((None,), np.dtype(np.float64))}
         return {
             name: forms[stored.form]._replace(needed=name in state.shared or name in state.own)
             for name, stored in self.engine.arrays.items()

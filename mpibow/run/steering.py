@@ -79,8 +79,8 @@ class Steering:
     def __init__(self, stop: Stop, schedule: Schedule, ledger: Ledger, rises: Mapping[str, bool] = OWN) -> None:
         self._stop, self._ledger, self._rises = stop, ledger, rises
         self._plateau = schedule if isinstance(schedule, Plateau) else None
-        metrics = (stop.metric, None if self._plateau is None else self._plateau.metric)
-        self.by_epoch = "training_loss" in metrics  # whether a decision needs every epoch's training loss
+        # whether a decision needs every epoch's training loss
+        self.by_epoch = "training_loss" in (stop.metric, None if self._plateau is None else self._plateau.metric)
 
     @property
     def rate(self) -> float:

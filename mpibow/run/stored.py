@@ -70,14 +70,12 @@ class Stored:
 
     def settings(self, names: Collection[str]) -> Config:
         """The settings of these names; a model or data that are none were a program's own. Raises CheckpointError."""
-        try:
+        with misfit_of(f"{self.path}: config"):
             given = parse(self.config, "YAML")
             if not isinstance(given, Mapping):
                 raise ConfigError(f"must be a mapping of settings as YAML, got {show(self.config)}")
             chosen = {key: value for key, value in renamed(given).items() if key in names and value is not None}
             return load_mapping(chosen, model_given="model" not in chosen, data_given="data" not in chosen)
-        except ConfigError as error:
-            raise CheckpointError(f"{self.path}: config: {error}") from None
 
     def weights_of(self, average: bool) -> dict[str, Array]:
         """The weights, or the average of the centre. Raises ConfigError."""
@@ -88,12 +86,12 @@ class Stored:
 
 
 @contextmanager
-def misfit_of(path: Path) -> Iterator[None]:
-    """Errors inside begin with the path of the checkpoint or file that they are of."""
+def misfit_of(place: object) -> Iterator[None]:
+    """Errors inside are CheckpointErrors that begin with `place`, the checkpoint or file that they are of."""
     try:
         yield
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    except (CheckpointError, ConfigError) as error:
+        raise CheckpointError(f"{place}: {error}") from None
 
 
 def read_stored(path: StrPath) -> Stored:
@@ -120,10 +118,9 @@ def write_stored(path: Path, stored: Stored) -> None:
 
 def write_arrays(path: Path, arrays: ArraysByName, metadata: Mapping[str, str]) -> None:
     """Writes a safetensors file whole or not at all. Raises ConfigError."""
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
         with whole_file(path) as file:
-            file.write(save(contiguous, dict(metadata)))
+            file.write(save({name: np.asarray(array, order="C") for name, array in arrays.items()}, dict(metadata)))
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: cannot be written: {reason(error)}") from None
 
@@ -195,10 +192,8 @@ def _header(path: Path, text: str) -> Saved:
         raise CheckpointError(f"{path}: {SEAL}: is not JSON: {error}") from None
     if (found := entries.get("format")) != FORMAT:
         raise CheckpointError(f"{path}: {SEAL}: has format {show(found)}, this version reads {FORMAT}")
-    try:
+    with misfit_of(path):
         return build(Saved, entries)
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: {error}") from None
 
 
 def taken_by(job: Job, plan: Plan) -> LoadedWeights | None:

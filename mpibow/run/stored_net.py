@@ -111,7 +111,6 @@ def _classified(stored: Stored, config: Config, data: str, top_k: int | None) ->
     if found := stored.graphs():
         return records, partial(_with_top_k, found, top_k)
     net = named_net(config, expected.classes)
-    augmentation = None if config.data is None else config.data.augment
     scaling = Scaling.of(stored.input, partial(_mean_image, stored, expected))
     build = classifier(
         net,
@@ -119,7 +118,7 @@ def _classified(stored: Stored, config: Config, data: str, top_k: int | None) ->
         str(records.dtype),
         scaling.mean,
         scaling.std,
-        augmentation=augmentation,
+        augmentation=None if config.data is None else config.data.augment,
         loss=config.loss,
         top_k=top_k,
     )
@@ -132,8 +131,7 @@ def _with_top_k(build: Build, top_k: int | None, batch: int, training: bool = Fa
     graph.outputs.pop("top_k", None)
     if top_k is not None:
         logits = graph.tensors[graph.outputs["logits"]]
-        label = graph.tensors["label"]
-        graph.output("top_k", accuracy(logits, label, top_k, name="asked_top_k"))
+        graph.output("top_k", accuracy(logits, graph.tensors["label"], top_k, name="asked_top_k"))
     return graph
 
 

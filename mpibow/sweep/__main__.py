@@ -83,7 +83,12 @@ def configured(arguments: argparse.Namespace, kept: SweepFolder) -> dict[str, tu
         folder = str(kept.folder / "runs").replace("'", "''")
         try:
             config = with_checksum(load_mapping(base, [*cell.overrides, f"name={cell.name}", f"out='{folder}'"]))
-            _check(config, arguments.ranks)
+            assert config.model is not None
+            if of_arrays(config.model):  # the errors that a run raises before it opens its data
+                named_objective(config)
+            else:
+                named_net(config, 2)
+            first_timeline(config, arguments.ranks)
             told[rate_warning(base, cell.overrides, config.update, arguments.config or "the built-in run")] = None
             kept.check(cell.name, config)
         except ConfigError as error:
@@ -92,16 +97,6 @@ def configured(arguments: argparse.Namespace, kept: SweepFolder) -> dict[str, tu
     for text in filter(None, told):
         say(text)
     return named
-
-
-def _check(config: Config, ranks: int) -> None:
-    """Raises the errors that a run raises before it opens its data."""
-    assert config.model is not None
-    if of_arrays(config.model):
-        named_objective(config)
-    else:
-        named_net(config, 2)
-    first_timeline(config, ranks)
 
 
 def _run(

@@ -133,7 +133,7 @@ def different(then: Mapping[str, object], config: Config) -> list[str]:
     try:
         was = plain(build(Config, then))
     except ConfigError:  # of another version
-        was = dict(then)
+        was = then
     now = plain(config)
     return [name for name in now if name not in FREE and was.get(name) != now[name]]
 

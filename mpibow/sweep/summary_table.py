@@ -1,7 +1,7 @@
 """The table of a sweep: a row for each combination of some keys, means and intervals over all other differences."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
@@ -103,11 +103,10 @@ def inside(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
-def differing(results: Iterable[CellResult]) -> list[str]:
+def differing(results: Sequence[CellResult]) -> list[str]:
     """The keys that were typed and differ between runs, in the order in which they were typed."""
-    found = list(results)
-    keys = dict.fromkeys(key for result in found for key in result.settings)
-    return [key for key in keys if len({text_of(result.value(key)) for result in found}) > 1]
+    keys = dict.fromkeys(key for result in results for key in result.settings)
+    return [key for key in keys if len({text_of(result.value(key)) for result in results}) > 1]
 
 
 def rows(results: Sequence[CellResult], keys: Sequence[str]) -> list[SummaryRow]:
@@ -155,11 +154,10 @@ def table(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> str:
     lines = [[*keys, "runs", *(column.title for column in columns)]]
     for row in found:
         runs = str(len(row.results)) + (f", {row.diverged} diverged" if row.diverged else "")
-        means = [(row.mean(column), column.digits) for column in columns]
         cells = [
             *map(text_of, row.values),
             runs,
-            *(average.text(digits) if average else "" for average, digits in means),
+            *(average.text(column.digits) if (average := row.mean(column)) else "" for column in columns),
         ]
         lines.append([f"**{cell}**" if row is best and cell else cell for cell in cells])
     return _aligned(lines) + "\n" + _about([key for key in differing(every) if key not in keys], best)

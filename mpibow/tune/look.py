@@ -39,13 +39,12 @@ class Look:
     @classmethod
     def of(cls, windows: Sequence[Window], limits: Counts, cores: Cores, tuner: Tuner) -> "Look":
         curves = tuple(_curve(windows, rank, limit, tuner) for rank, limit in enumerate(limits))
-        tried = tuple(window.counts for window in windows)
         wholes = dict[Counts, list[Estimate]]()
         for window in windows:
             if fits(window.counts, limits):
                 wholes.setdefault(window.counts, []).append(window.whole)
         measured = {counts: _speed(counts, _alike(each, tuner)) for counts, each in wholes.items()}
-        return cls(tried, limits, cores, curves, measured, tuner)
+        return cls(tuple(window.counts for window in windows), limits, cores, curves, measured, tuner)
 
     @cached_property
     def may_recheck(self) -> bool:
