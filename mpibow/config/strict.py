@@ -267,7 +267,8 @@ def _scalar(kind: object, value: object) -> object:
             return int(value)
         return float(value) if kind is AnyFloat or (kind is float and _finite(value)) else MISFIT
     if kind is str and isinstance(value, str | os.PathLike):
-        return os.fspath(value)
+        text = os.fspath(value)
+        return os.path.expanduser(text) if text.startswith("~/") else text  # a shell leaves it in key=~/path
     if kind is bool and isinstance(value, bool):
         return value
     if (get_origin(kind) or kind) in (dict, Mapping) and isinstance(value, Mapping):
