@@ -24,7 +24,8 @@ def override(kind: type, mapping: Mapping[str, object], overrides: Sequence[str]
     result: dict[str, Any] = plain(mapping)
     for n, (path, value) in enumerate(pairs):
         for earlier, _ in pairs[:n]:
-            if earlier != path == earlier[: len(path)]:
+            rest = earlier[len(path) :]
+            if rest and path == earlier[: len(path)] and not (isinstance(value, dict) and rest[0] in value):
                 raise ConfigError(f"override '{overrides[n]}': undoes {'.'.join(earlier)}, which stands before it")
         _set(result, path, value)
     _drop(kind, plain(mapping), result, (), {path for path, _ in pairs})

@@ -103,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Exports as the options set, and prints a summary."""
     data = open_records(options.path)
-    kind = data.manifest.kind or ("ratings" if data.manifest.form == FORM else "")
+    kind = data.manifest.kind or ("ratings" if data.manifest.form == FORM and data.classes == 1 else "")
     if kind:
         raise RecordError(f"{options.path}: holds {kind}; images with a class each can be exported")
     if options.to == "tfrecord":

@@ -42,7 +42,7 @@ def rehearse(
     engine.begin(k)
     update = engine.update(local)
     update(chunks)
-    if learners > 1 and flat.Recorder is not None:
+    if flat.Recorder is not None:
         flat.Recorder().record(update, chunks)()
     exchange()
     for _ in range(engine.end_period()):

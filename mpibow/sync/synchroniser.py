@@ -204,6 +204,7 @@ class Synchroniser:
         for each in self._due:
             each(self._chunks)
         self._due = ()
+        self._recorders.clear()  # arrays may be other ones from here on
         self._engine.settle()
         return tally
 

@@ -34,6 +34,7 @@ def test_a_later_override_does_not_undo_an_earlier_one():
     with refuses("override 'update={name: adamw}': undoes update.lr, which stands before it"):
         load_mapping(SGD, ["update.lr=0.3", "update.lr=0.2", "seed=2", "update={name: adamw}"])
     assert load_mapping(SGD, ["update={name: adamw}", "update.lr=0.3"]).update.lr == 0.3
+    assert load_mapping(SGD, ["update.lr=0.3", "update={name: adamw, lr: 0.2}"]).update.lr == 0.2
 
 
 @pytest.mark.parametrize(

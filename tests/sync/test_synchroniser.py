@@ -98,7 +98,7 @@ def test_workers_that_wait_update_by_commands(settings):
         theirs.step()
         np.testing.assert_array_equal(ours.rows.weights, theirs.rows.weights)
     scheduler.close()
-    assert [len(recorder._calls) for recorder in made] == [1]  # of the second worker, the first is the caller
+    assert {len(recorder._calls) for recorder in made} == {1}  # of the second worker, the first is the caller
 
 
 class Gate(Single):

@@ -176,6 +176,14 @@ def _packed(kind: Type, value: Argument) -> list[int]:
     return [int(struct.unpack("q", struct.pack("d", value))[0]) if isinstance(kind, types.Float) else index(value)]
 
 
+ENTRY = """
+def entry(arguments, _, count, __):
+    try:
+        _function(*_unpack(arguments))
+    except Exception:  # no memory
+        return 1
+    return 0
+"""
 _VERSIONS = dict[tuple[Any, DType], Version]()  # by function, and the type of its first argument
 
 
@@ -204,23 +212,23 @@ class Recorder:
             _, block, ends, known = self._calls[n]
             for i, each in enumerate(arguments):
                 if each is not known[i]:
-                    words, known[i] = _words(each), each
+                    words = _words(each)
                     block[ends[i] - len(words) : ends[i]] = words
+                    known[i] = each
             return
         key, every = (function, arguments[0].dtype), [*map(_words, arguments)]
         if key not in _VERSIONS:
             _VERSIONS[key] = Version(partial(_called, function, [*map(numba.typeof, arguments)]))
         block = np.array([word for words in every for word in words], np.int64)
         ends = [*accumulate(map(len, every))]
+        rows = [*self._command.rows[:n], (_VERSIONS[key], block.ctypes.data, 0, len(block), 0)]
+        self._command = Command(rows, self._calls)
         self._calls[n:] = [(function, block, ends, [*arguments])]
-        rows = [(_VERSIONS[key], block.ctypes.data, 0, len(block), 0)]
-        self._command = Command([*self._command.rows[:n], *rows], self._calls)
 
 
 def _called(function: Any, kinds: Sequence[Type]) -> CFunc:
-    file, text = function.py_func.__code__.co_filename, "_function(*_unpack(arguments)); return 0"
     scope = {"__name__": function.__module__, "_unpack": _unpacked(kinds), "_function": function}
-    exec(compile(f"def entry(arguments, _, count, __): {text}", file, "exec"), scope)
+    exec(compile(ENTRY, function.py_func.__code__.co_filename, "exec"), scope)
     entry: Any = scope["entry"]
     entry.__qualname__ = f"{function.__name__}_{zlib.crc32(str(kinds).encode())}"
     return c_function(entry, SIGNATURE, nopython=True)
