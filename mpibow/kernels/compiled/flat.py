@@ -15,8 +15,8 @@ from mpibow.kernels.numpy.arrays import *  # noqa: F403
 from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 
 from .generated import applying, loops, sending
-from .native import Recorder as Recorder
 from .orthogonal import orthogonal as orthogonal
+from .recorder import Recorder as Recorder
 from .steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of
 from .steps import chunk as chunk
 

@@ -1,11 +1,10 @@
 """Kernels that numba compiles (`native`): their arguments, packed into 64-bit words by name, and views of memory."""
 
 import struct
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature, signature
-from itertools import accumulate, count, product
+from itertools import count, product
 from operator import index
 from typing import Annotated, Any, Generic, Literal, ParamSpec, get_args, get_origin, get_type_hints
 
@@ -23,7 +22,7 @@ from numba.np.numpy_support import as_dtype
 from mpibow.graph import Array, Call, DType
 
 from .code_cache import c_function
-from .command import SIGNATURE, Command, Version, instruction, together
+from .command import SIGNATURE, Command, Version, instruction
 
 P = ParamSpec("P")
 I64 = ir.IntType(64)
@@ -108,7 +107,7 @@ class Native(Generic[P]):
         arguments = ", ".join(str(fixed.get(name, name)) for name in self._signature.parameters)
         call = f"return _kernel({arguments})" if self._may_fail else f"_kernel({arguments}); return 0"
         text = f"def entry(arguments, _, count, __): {', '.join(names)}, = _unpack(arguments); {call}"
-        unpack, inlined = _unpacked([*self._kinds.values()]), numba.njit(inline="always")(kernel)
+        unpack, inlined = unpacked([*self._kinds.values()]), numba.njit(inline="always")(kernel)
         scope: dict[str, Any] = {"__name__": kernel.__module__, "_unpack": unpack, "_kernel": inlined}
         exec(compile(text, kernel.__code__.co_filename, "exec"), scope)
         entry = scope["entry"]
@@ -143,7 +142,7 @@ class Native(Generic[P]):
                     kept.append(value := _addresses(value))
                 if value is None and self._signature.parameters[name].default is not None:
                     raise TypeError("must not be None")
-                words += _packed(self._kinds[name], value)
+                words += packed(self._kinds[name], value)
         except TypeError as error:
             raise TypeError(f"{self._kernel.__name__}: {at}{error}") from None
         block = np.array(words, np.int64)
@@ -155,7 +154,7 @@ def _addresses(arrays: Sequence[Array | None]) -> Array:
     return np.array([0 if array is None else array.ctypes.data for array in arrays], np.int64)
 
 
-def _packed(kind: Type, value: Argument) -> list[int]:
+def packed(kind: Type, value: Argument) -> list[int]:
     """An argument as words: address and length of an array, else one. Raises TypeError if it is of another kind."""
     if isinstance(kind, types.Array):
         if value is None:
@@ -176,73 +175,6 @@ def _packed(kind: Type, value: Argument) -> list[int]:
     return [int(struct.unpack("q", struct.pack("d", value))[0]) if isinstance(kind, types.Float) else index(value)]
 
 
-ENTRY = """
-def entry(arguments, _, count, __):
-    try:
-        _function(*_unpack(arguments))
-    except Exception:  # no memory
-        return 1
-    return 0
-"""
-_VERSIONS = dict[tuple[Any, DType], Version]()  # by function, and the type of its first argument
-
-
-class Recorder:
-    """Makes commands of calls of functions of `jit`, as `do` of a worker's passes; they stay until it makes others.
-
-    The types of a call's arguments follow from the first one's: arrays, which are contiguous, tuples of them, numbers.
-    """
-
-    def __init__(self) -> None:
-        self._calls, self._next = list[tuple[Any, Array, list[int], list[Argument]]](), 0
-        self._command = together(())
-
-    def record(self, work: Callable[..., object], chunks: range) -> Command:
-        """The command of a pass on chunks."""
-        self._next = 0
-        work(chunks, do=self._do)
-        if self._next < len(self._calls):
-            self._calls.clear()
-            return self.record(work, chunks)
-        return self._command
-
-    def _do(self, function: Any, *arguments: Argument) -> None:
-        n, self._next = self._next, self._next + 1
-        if n < len(self._calls) and self._calls[n][0] is function:
-            _, block, ends, known = self._calls[n]
-            for i, each in enumerate(arguments):
-                if each is not known[i]:
-                    words = _words(each)
-                    block[ends[i] - len(words) : ends[i]] = words
-                    known[i] = each
-            return
-        key, every = (function, arguments[0].dtype), [*map(_words, arguments)]
-        if key not in _VERSIONS:
-            _VERSIONS[key] = Version(partial(_called, function, [*map(numba.typeof, arguments)]))
-        block = np.array([word for words in every for word in words], np.int64)
-        ends = [*accumulate(map(len, every))]
-        rows = [*self._command.rows[:n], (_VERSIONS[key], block.ctypes.data, 0, len(block), 0)]
-        self._command = Command(rows, self._calls)
-        self._calls[n:] = [(function, block, ends, [*arguments])]
-
-
-def _called(function: Any, kinds: Sequence[Type]) -> CFunc:
-    scope = {"__name__": function.__module__, "_unpack": _unpacked(kinds), "_function": function}
-    exec(compile(ENTRY, function.py_func.__code__.co_filename, "exec"), scope)
-    entry: Any = scope["entry"]
-    entry.__qualname__ = f"{function.__name__}_{zlib.crc32(str(kinds).encode())}"
-    return c_function(entry, SIGNATURE, nopython=True)
-
-
-def _words(value: Argument) -> list[int]:
-    if isinstance(value, tuple):
-        return [word for each in value for word in _words(each)]
-    if isinstance(value, np.ndarray):
-        assert value.flags.c_contiguous
-        return [value.ctypes.data, *value.shape]
-    return _packed(types.float64 if isinstance(value, float) else types.int64, value)
-
-
 def are_indices(value: Argument) -> bool:
     return isinstance(value, np.ndarray) and value.dtype in (np.int32, np.int64)
 
@@ -252,7 +184,7 @@ def _like(dtype: DType) -> tuple[int, bool]:
     return dtype.itemsize, dtype.kind == "f"
 
 
-def _unpacked(kinds: Sequence[Type]) -> Callable[[int], tuple[Argument, ...]]:
+def unpacked(kinds: Sequence[Type]) -> Callable[[int], tuple[Argument, ...]]:
     """(address of words) -> arguments of these kinds."""
     arguments = types.BaseTuple.from_types([types.int64 if kind is types.voidptr else kind for kind in kinds])
 
