@@ -3,11 +3,13 @@
 A panel holds up to WIDE vectors of columns of the right factor, row after row: (k, vectors, 16). The left
 factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
 
-One or two rows have too few sums in a panel of one vector to hide the latency of an addition: they pass by several
-neighbouring panels at once.
+One or two rows, and the rest of a number of rows, have too few sums in a panel of one vector to hide the latency of an
+addition: they pass by several neighbouring panels at once.
 """
 
 from collections.abc import Callable
+from functools import cache
+from itertools import product
 
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
@@ -17,6 +19,7 @@ from mpibow.kernels.isa import isa
 from .vectors import (
     I64,
     LINE,
+    apart,
     ask,
     columns_of,
     emitted,
@@ -37,10 +40,11 @@ from .vectors import (
 TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 HEIGHTS = (TALL, 4, 2, 1)
-BESIDE = 4 if WIDE == 1 else 0  # the most panels that a row passes by at once; of two rows half as many
+BESIDE = 6 if WIDE == 1 else 0  # panels that the one row which is left passes by at once; of two rows half as many
 
 
 @specialised(HEIGHTS, range(1, max(WIDE, BESIDE) + 1))
+@apart
 def multiply_tile(
     b: IRBuilder,
     tall: int,
@@ -60,7 +64,7 @@ def multiply_tile(
     none. `row` is the distance of left's rows, `step` the distance of its elements."""
     if tall * wide > TALL * WIDE:  # more sums than registers: never asked for
         return
-    apart = b.mul(k, I64(LINE)) if BESIDE else I64(LINE)  # of vectors: each is a panel, or they are one
+    between = b.mul(k, I64(LINE)) if BESIDE else I64(LINE)  # of vectors: each is a panel, or they are one
     lefts = [left]
     for _ in range(1, tall):
         lefts.append(b.add(lefts[-1], row))
@@ -70,11 +74,11 @@ def multiply_tile(
             ask(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
     with cgutils.for_range(b, k) as loop:
         here, along = b.add(panel, b.mul(loop.index, I64(min(wide, WIDE) * LINE))), b.mul(loop.index, step)
-        lines = [load(b, b.add(here, b.mul(apart, I64(v))), 0) for v in range(wide)]
-        for start, line_of_sums in zip(lefts, sums, strict=True):
-            scalar = scalar_at(b, b.add(start, along), 0)
-            for line, each in zip(lines, line_of_sums, strict=True):
-                b.store(multiply_add(b, scalar, line, b.load(each)), each)
+        scalar = cache(lambda r: scalar_at(b, b.add(lefts[r], along), 0))
+        line = cache(lambda v: load(b, b.add(here, b.mul(between, I64(v))), 0))
+        for r, v in sorted(product(range(tall), range(wide)), key=lambda place: place[tall < wide]):  # few registers
+            each = sums[r][v]
+            b.store(multiply_add(b, scalar(r), line(v), b.load(each)), each)
     some, last = first_lanes(b, rest), (wide - 1) * LINE
 
     def write(load_last: Callable[[Value], Value], store_last: Callable[[Value, Value], None]) -> None:
@@ -100,12 +104,13 @@ def multiply_tile(
             )
 
 
-@specialised(range(1, WIDE + 1))
-def pack(b: IRBuilder, wide: int, source: Value, panel: Value, k: Value, row: Value, rest: Value) -> None:
-    """panel (k, vectors) <- k rows of the source, whose last vector has `rest` columns."""
+@specialised(range(1, 4))
+def pack(b: IRBuilder, wide: int, source: Value, panel: Value, k: Value, row: Value, step: Value, rest: Value) -> None:
+    """panel (k, vectors) <- k rows of the source, whose last vector has `rest` columns; panel's rows lie `step`
+    from each other."""
     some = first_lanes(b, rest)
     with cgutils.for_range(b, k) as loop:
-        start, to = b.add(source, b.mul(loop.index, row)), b.add(panel, b.mul(loop.index, I64(wide * LINE)))
+        start, to = b.add(source, b.mul(loop.index, row)), b.add(panel, b.mul(loop.index, step))
         later = b.add(start, b.mul(row, I64(AHEAD)))
         for v in range(wide):
             last = v == wide - 1

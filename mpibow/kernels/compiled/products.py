@@ -14,16 +14,17 @@ from .native import Address, Floats, floats, native, row_at
 from .panels import BESIDE, TALL, WIDE, multiply_tile, pack, pack_turned
 from .vectors import LINE, turn
 
-DEEP = 256  # rows of a panel: 48 KB, and the terms that are added up before a tile is written
-ROWS = 256  # of a transposed left factor that are repacked at a time: 256 KB, a part of L2
-NEAR = 12  # vectors of columns that are packed at a time: 192 KB, another part of it
+DEEP = 128  # rows of a panel: 24 KB, half of L1, and the terms that are added up before a tile is written
+GROUP = 48  # rows of a transposed left factor that lie side by side: whole tiles
+ROWS = 6 * GROUP  # of it that are repacked at a time: 144 KB, a part of L2
+NEAR = 12  # vectors of columns that are packed at a time: 96 KB, another part of it
 FEW = 16  # rows: they are packed in place of the right factor's columns
 
 
 def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
     """The floats of scratch that `product` needs; `transposed` refers to the left factor."""
     deep, lines = min(k, DEEP), -(-n // 16)
-    lefts = -(-min(m, ROWS) // 16) * 16 * deep if transposed else 0
+    lefts = -(-min(m, ROWS) // GROUP) * GROUP * deep if transposed else 0
     return (deep + 16) * min(lines, NEAR) * 16 + lefts
 
 
@@ -55,7 +56,7 @@ def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None
             vectors = _share(lines, parts, part)
             panel, last = place + (at * k + begin * vectors) * LINE, n - 16 * (at + vectors - 1)
             if step == 4:
-                pack(vectors, right + begin * row + at * LINE, panel, deep, row, min(16, last))
+                pack(vectors, right + begin * row + at * LINE, panel, deep, row, vectors * LINE, min(16, last))
             else:
                 for v in range(vectors):
                     for i in range(0, k, 16):
@@ -79,34 +80,36 @@ def by_panels(
     more: int,
     more_row: int,
 ) -> None:
-    """out (m, n) = left (m, k) right + more, by right's panels; `group` is from 16 rows of left to the next."""
+    """out (m, n) = left (m, k) right + more, by right's panels; `group` is from GROUP rows of left to the next."""
     lines, parts = _even(n)
-    if m <= BESIDE // 2:
-        parts = (lines * m + BESIDE - 1) // BESIDE
-    at = 0
-    for part in range(parts):
-        vectors = _share(lines, parts, part)
-        i = 0
-        while i < m:
-            tall, most = TALL, min(m - i, 16 - i % 16)
-            while tall > most:
-                tall = 4 if tall > 4 else tall // 2
-            multiply_tile(
-                tall,
-                vectors,
-                left + i // 16 * group + i % 16 * row,
-                laid + at * k * LINE,
-                out + i * out_row + at * LINE,
-                k,
-                row,
-                step,
-                out_row,
-                more + i * more_row + at * LINE if more else 0,
-                more_row,
-                min(16, n - 16 * (at + vectors - 1)),
-            )
-            i += tall
-        at += vectors
+    few = m % TALL if BESIDE else 0
+    for begin, end, highest in ((0, m - few, TALL), (m - few, m, 2)):
+        if highest == 2:
+            parts = -(-lines * min(few, 2) // max(BESIDE, 1))
+        at = 0
+        for part in range(parts):
+            vectors = _share(lines, parts, part)
+            i = begin
+            while i < end:
+                tall, most = highest, min(end - i, GROUP - i % GROUP)
+                while tall > most:
+                    tall = 4 if tall > 4 else tall // 2
+                multiply_tile(
+                    tall,
+                    vectors,
+                    left + i // GROUP * group + i % GROUP * row,
+                    laid + at * k * LINE,
+                    out + i * out_row + at * LINE,
+                    k,
+                    row,
+                    step,
+                    out_row,
+                    more + i * more_row + at * LINE if more else 0,
+                    more_row,
+                    min(16, n - 16 * (at + vectors - 1)),
+                )
+                i += tall
+            at += vectors
 
 
 @shared
@@ -146,27 +149,28 @@ def product(
                 for c in range(columns):
                     target[c] = found[c] + other[c] if more else found[c]
         return
-    near = NEAR if right_step == 4 and min(m // 2, k) <= 64 else WIDE
+    near = NEAR if right_step == 4 else WIDE
     parts = (lines + near - 1) // near
     lefts = place + (min(k, DEEP) + 16) * min(lines, NEAR) * LINE
     for top in range(0, m, ROWS):
         rows = min(ROWS, m - top)
         for begin in range(0, k, DEEP):
             deep = min(DEEP, k - begin)
-            source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, 16 * left_row
+            source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, GROUP * left_row
             if left_step != 4:
-                for i in range(0, rows, 16):
-                    pack(1, source + 4 * i, lefts + i * 4 * deep, deep, left_step, min(16, rows - i))
-                source, row, step, group = lefts, 4, LINE, LINE * deep
+                for i in range(0, rows, GROUP):
+                    here, beside, to = source + 4 * i, min(GROUP, rows - i), lefts + i * 4 * deep
+                    pack((beside + 15) // 16, here, to, deep, left_step, 4 * GROUP, (beside - 1) % 16 + 1)
+                source, row, step, group = lefts, 4, 4 * GROUP, 4 * GROUP * deep
             added, added_row = (more, more_row) if begin == 0 else (out, out_row)
-            together = rows if deep > 64 else 16  # of few terms, so few rows that results are written on and on
+            together = rows if deep > 64 else GROUP  # of few terms, so few rows that results are written on and on
             at = 0
             for part in range(parts):
                 vectors = _share(lines, parts, part)
                 columns = min(16 * vectors, n - 16 * at)
                 lay_out(right + begin * right_row + 16 * at * right_step, place, columns, deep, right_row, right_step)
                 for i in range(0, rows, together):
-                    these, here = min(together, rows - i), source + i // 16 * group
+                    these, here = min(together, rows - i), source + i // GROUP * group
                     beside = added + (top + i) * added_row + at * LINE if added else 0
                     to = out + (top + i) * out_row + at * LINE
                     by_panels(here, place, to, these, columns, deep, row, step, group, out_row, beside, added_row)

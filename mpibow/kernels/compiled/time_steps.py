@@ -10,7 +10,7 @@ import numpy as np
 
 from .native import Address, Floats, floats, native
 from .numeric import inlined, sigmoid, tanh
-from .products import by_panels, copied, lay_out
+from .products import GROUP, by_panels, copied, lay_out
 
 _f = np.float32
 Gates = Literal[3, 4]
@@ -67,7 +67,7 @@ def run_steps(
         to, to_row, more, more_row = (here, between, here, between) if number == 4 else (part, row, bias, 0)
         before, before_row = (y + (step - 1) * one, t * one) if step else (first, one)
         if before:
-            by_panels(before, laid, to, n, wide, units, before_row, 4, 16 * before_row, to_row, more, more_row)
+            by_panels(before, laid, to, n, wide, units, before_row, 4, GROUP * before_row, to_row, more, more_row)
         for i in range(n):
             gate = gates + (i * t + step) * row
             at = (i * t + step) * one
@@ -188,7 +188,7 @@ def return_steps(
         if step or first:
             more, more_row = (0, 0) if number == 4 else (dh, one)
             left, apart = dinner + step * row, t * row
-            by_panels(left, laid, dh, n, units, number * units, apart, 4, 16 * apart, one, more, more_row)
+            by_panels(left, laid, dh, n, units, number * units, apart, 4, GROUP * apart, one, more, more_row)
 
 
 @inlined

@@ -126,13 +126,14 @@ def not_below(builder: IRBuilder, value: Value, least: Value) -> Value:
 
 
 def columns_of(builder: IRBuilder, lines: list[Value]) -> list[Value]:
-    """The columns of 16 vectors: lines i and i + 8 are interleaved four times, which rotates the bits of an index."""
-    first, second = (
-        ir.Constant(ir.VectorType(I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
-    )
-    for _ in range(4):
-        pairs = zip(lines[:8], lines[8:], strict=True)
-        lines = [builder.shuffle_vector(*pair, half) for pair in pairs for half in (first, second)]
+    """The columns of 16 vectors: each bit of a vector's number is exchanged with that of its elements."""
+    for bit in (1, 2, 4, 8):
+        masks = [
+            ir.Constant(ir.VectorType(I32, 16), [j & ~bit | half | (16 if j & bit else 0) for j in range(16)])
+            for half in (0, bit)
+        ]
+        pairs = [(lines[i & ~bit], lines[i | bit]) for i in range(16)]
+        lines = [builder.shuffle_vector(*pair, masks[i // bit % 2]) for i, pair in enumerate(pairs)]
     return lines
 
 
@@ -159,6 +160,28 @@ def code_of(generate: Callable[..., None]) -> Callable[..., Value]:
     def code(context: object, builder: IRBuilder, signature: object, values: list[Value]) -> Value:
         generate(builder, *values)
         return I64(0)
+
+    return code
+
+
+def apart(generate: Callable[..., None]) -> Callable[..., None]:
+    """`generate`, as a function of its own in LLVM for each of its integers, which come first. Within a larger function
+    LLVM computes addresses anew, or keeps sums outside of registers."""
+
+    @wraps(generate)
+    def code(b: IRBuilder, *values: Value) -> None:
+        fixed = [value for value in values if isinstance(value, int)]
+        values = values[len(fixed) :]
+        name = ".".join(map(str, (generate.__name__, *fixed)))
+        function = b.module.globals.get(name)
+        if function is None:
+            function = ir.Function(b.module, ir.FunctionType(ir.VoidType(), [I64] * len(values)), name)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            inner = IRBuilder(function.append_basic_block())
+            generate(inner, *fixed, *function.args)
+            inner.ret_void()
+        b.call(function, values)
 
     return code
 
