@@ -15,7 +15,7 @@ from mpibow.kernels.isa import isa
 
 from .code_cache import PART
 from .native import Floats, floats, native
-from .panels import multiply_tile
+from .panels import multiply_tiles
 from .vectors import LINE
 
 LANES = 64 if isa() == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
@@ -80,7 +80,7 @@ def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     if LANES == 16:
         for i in range(0, TILE // LANES, 4):
             to = out.ctypes.data + i * LINE
-            multiply_tile(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES)
+            multiply_tiles(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES, 1)
         return
     _begin(out, floats(v, TILE), floats(s, 4 * rank), rank)
     for b in range(4, rank, 4):

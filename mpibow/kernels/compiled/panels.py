@@ -28,6 +28,7 @@ from .vectors import (
     load,
     load_some,
     multiply_add,
+    places,
     registers,
     scalar_at,
     specialised,
@@ -39,13 +40,14 @@ from .vectors import (
 # hide the latency of an addition. AVX2 has 16 of 8, and sums take 12.
 TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
-HEIGHTS = (TALL, 4, 2, 1)
+TALLEST = 12 if WIDE > 1 else TALL  # of fewer vectors
+HEIGHTS = sorted({TALLEST, TALL, 4, 2, 1}, reverse=True)
 BESIDE = 6 if WIDE == 1 else 0  # panels that the one row which is left passes by at once; of two rows half as many
 
 
 @specialised(HEIGHTS, range(1, max(WIDE, BESIDE) + 1))
 @apart
-def multiply_tile(
+def multiply_tiles(
     b: IRBuilder,
     tall: int,
     wide: int,
@@ -59,49 +61,53 @@ def multiply_tile(
     more: Value,
     more_row: Value,
     rest: Value,
+    count: Value,
 ) -> None:
-    """out (rows, vectors) = left (rows, k) panel + more. In the last vector `rest` columns count; `more` may be 0, for
-    none. `row` is the distance of left's rows, `step` the distance of its elements."""
+    """out (rows, vectors) = left (rows, k) panel + more, and so for the next rows, `count` times. In the last vector
+    `rest` columns count; `more` may be 0, for none. `row` is the distance of left's rows, `step` that of its elements.
+    """
     if tall * wide > TALL * WIDE:  # more sums than registers: never asked for
         return
     between = b.mul(k, I64(LINE)) if BESIDE else I64(LINE)  # of vectors: each is a panel, or they are one
-    lefts = [left]
-    for _ in range(1, tall):
-        lefts.append(b.add(lefts[-1], row))
-    sums = [registers(b, wide) for _ in range(tall)]
-    for r in range(tall):
-        for v in range(wide):
-            ask(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
-    with cgutils.for_range(b, k) as loop:
-        here, along = b.add(panel, b.mul(loop.index, I64(min(wide, WIDE) * LINE))), b.mul(loop.index, step)
-        scalar = cache(lambda r: scalar_at(b, b.add(lefts[r], along), 0))
-        line = cache(lambda v: load(b, b.add(here, b.mul(between, I64(v))), 0))
-        for r, v in sorted(product(range(tall), range(wide)), key=lambda place: place[tall < wide]):  # few registers
-            each = sums[r][v]
-            b.store(multiply_add(b, scalar(r), line(v), b.load(each)), each)
     some, last = first_lanes(b, rest), (wide - 1) * LINE
+    with cgutils.for_range(b, count) as tiles:
+        top = b.mul(tiles.index, I64(tall))
+        start, to, beside = (b.add(x, b.mul(top, each)) for x, each in ((left, row), (out, out_row), (more, more_row)))
+        lefts = places(b, start, row, tall)
+        sums = [registers(b, wide) for _ in range(tall)]
+        for r in range(tall):
+            for v in range(wide):
+                ask(b, b.add(to, b.mul(out_row, I64(r))), v * LINE, write=True)
+        with cgutils.for_range(b, k) as loop:
+            here, along = b.add(panel, b.mul(loop.index, I64(min(wide, WIDE) * LINE))), b.mul(loop.index, step)
+            scalar = cache(lambda r: scalar_at(b, b.add(lefts[r], along), 0))
+            line = cache(lambda v: load(b, b.add(here, b.mul(between, I64(v))), 0))
+            # What there is less of stays in registers.
+            for r, v in sorted(product(range(tall), range(wide)), key=lambda place: place[tall < wide]):
+                each = sums[r][v]
+                b.store(multiply_add(b, scalar(r), line(v), b.load(each)), each)
 
-    def write(load_last: Callable[[Value], Value], store_last: Callable[[Value, Value], None]) -> None:
-        with b.if_then(is_set(b, more)):
+        def write(load_last: Callable[[Value], Value], store_last: Callable[[Value, Value], None]) -> None:
+            with b.if_then(is_set(b, more)):
+                for r, line_of_sums in enumerate(sums):
+                    start = b.add(beside, b.mul(more_row, I64(r)))
+                    olds = [*(load(b, start, v * LINE) for v in range(wide - 1)), load_last(start)]
+                    for old, each in zip(olds, line_of_sums, strict=True):
+                        b.store(b.fadd(b.load(each), old), each)
             for r, line_of_sums in enumerate(sums):
-                start = b.add(more, b.mul(more_row, I64(r)))
-                olds = [*(load(b, start, v * LINE) for v in range(wide - 1)), load_last(start)]
-                for old, each in zip(olds, line_of_sums, strict=True):
-                    b.store(b.fadd(b.load(each), old), each)
-        for r, line_of_sums in enumerate(sums):
-            start = b.add(out, b.mul(out_row, I64(r)))
-            for v, each in enumerate(line_of_sums[:-1]):
-                store(b, b.load(each), start, v * LINE)
-            store_last(b.load(line_of_sums[-1]), start)
+                start = b.add(to, b.mul(out_row, I64(r)))
+                for v, each in enumerate(line_of_sums[:-1]):
+                    store(b, b.load(each), start, v * LINE)
+                store_last(b.load(line_of_sums[-1]), start)
 
-    with b.if_else(b.icmp_signed("==", rest, I64(16))) as (whole, part):  # AVX2 has slow masked stores
-        with whole:
-            write(lambda start: load(b, start, last), lambda value, start: store(b, value, start, last))
-        with part:
-            write(
-                lambda start: load_some(b, some, start, last),
-                lambda value, start: store_some(b, some, value, start, last),
-            )
+        with b.if_else(b.icmp_signed("==", rest, I64(16))) as (whole, part):  # AVX2 has slow masked stores
+            with whole:
+                write(lambda start: load(b, start, last), lambda value, start: store(b, value, start, last))
+            with part:
+                write(
+                    lambda start: load_some(b, some, start, last),
+                    lambda value, start: store_some(b, some, value, start, last),
+                )
 
 
 @specialised(range(1, 4))

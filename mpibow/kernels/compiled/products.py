@@ -11,7 +11,7 @@ from mpibow.graph import FLOAT, Spec
 
 from .code_cache import shared
 from .native import Address, Floats, floats, native, row_at
-from .panels import BESIDE, TALL, WIDE, multiply_tile, pack, pack_turned
+from .panels import BESIDE, TALL, TALLEST, WIDE, multiply_tiles, pack, pack_turned
 from .vectors import LINE, turn
 
 DEEP = 128  # rows of a panel: 24 KB, half of L1, and the terms that are added up before a tile is written
@@ -91,10 +91,11 @@ def by_panels(
             vectors = _share(lines, parts, part)
             i = begin
             while i < end:
-                tall, most = highest, min(end - i, GROUP - i % GROUP)
+                tall, most = TALLEST if vectors < WIDE else highest, min(end - i, GROUP - i % GROUP)
                 while tall > most:
-                    tall = 4 if tall > 4 else tall // 2
-                multiply_tile(
+                    tall = max(4, tall - 4) if tall > 4 else tall // 2
+                count = most // tall
+                multiply_tiles(
                     tall,
                     vectors,
                     left + i // GROUP * group + i % GROUP * row,
@@ -107,8 +108,9 @@ def by_panels(
                     more + i * more_row + at * LINE if more else 0,
                     more_row,
                     min(16, n - 16 * (at + vectors - 1)),
+                    count,
                 )
-                i += tall
+                i += tall * count
             at += vectors
 
 
