@@ -77,8 +77,7 @@ def _balance(data: RecordSet, counts: dict[int, int]) -> list[str]:
     if data.classes <= LISTED:
         return [line(range(data.classes))]
     empty = (number for number in range(data.classes) if number not in counts)
-    rising = sorted(counts, key=lambda number: counts[number])
-    fewest = list(islice(chain(empty, rising), ENDS))
+    fewest = list(islice(chain(empty, sorted(counts, key=counts.__getitem__)), ENDS))
     most = sorted(counts, key=lambda number: -counts[number])[:ENDS]
     return [f"fewest  {line(fewest)}", f"most    {line(most)}"]
 

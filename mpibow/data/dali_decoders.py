@@ -38,8 +38,7 @@ class DaliBatch:
         samples = np.concatenate([slot.samples for slot in slots])
         n = len(samples)
         sides = np.zeros((n, 2), np.int64)
-        orientations = np.ones(n, np.int64)
-        return cls(slots, samples, np.zeros(n, np.int32), sides, orientations, [samples] * n)
+        return cls(slots, samples, np.zeros(n, np.int32), sides, np.ones(n, np.int64), [samples] * n)
 
     def gather(self, name: str) -> Array:
         """An array (n, ...) of all slots' arrays `name`."""

@@ -78,8 +78,7 @@ def _words(counter: Array, count: int) -> Array:
     words[1] = low
     words[2] = high
     words[3] = epoch
-    flat = words.reshape(4, -1)
-    philox(flat, np.tile(seed, blocks), _NODE, np.empty((2, blocks * n), np.uint64))
+    philox(words.reshape(4, -1), np.tile(seed, blocks), _NODE, np.empty((2, blocks * n), np.uint64))
     return words.transpose(1, 0, 2).reshape(-1, n)[:count] / 2.0**32
 
 

@@ -86,8 +86,8 @@ def sides_of(image: Array | bytes) -> tuple[tuple[int, int], int]:
     elif bytes(data[:8]) == PNG:
         if len(data) < 24 or bytes(data[12:16]) != b"IHDR":
             raise ValueError("a PNG without a header")
-        height = int.from_bytes(data[20:24], "big")
-        width = int.from_bytes(data[16:20], "big")
+        height = int.from_bytes(data[20:24])
+        width = int.from_bytes(data[16:20])
         orientation = _in_png(data)
     else:
         raise ValueError("neither a JPEG nor a PNG")
@@ -101,9 +101,8 @@ def sides_of(image: Array | bytes) -> tuple[tuple[int, int], int]:
 def _in_png(data: memoryview) -> int:
     at = 8
     while at + 12 <= len(data):  # length, name, contents, checksum; Exif may come after the pixels
-        length = int.from_bytes(data[at : at + 4], "big")
-        name = bytes(data[at + 4 : at + 8])
-        if name == b"eXIf":
+        length = int.from_bytes(data[at : at + 4])
+        if bytes(data[at + 4 : at + 8]) == b"eXIf":
             return orientation_of(data[at + 8 : at + 8 + length])
         at += 12 + length
     return 1

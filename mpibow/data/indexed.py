@@ -25,9 +25,8 @@ class Hands:
 
     def reader(self, items: Items, inputs: Inputs) -> Callable[[Array, Array | None, Sequence[Array]], None]:
         """A function that copies samples (n,) of epochs (n,), None to evaluate, into arrays (n, ...)."""
-        if self.workers is not None:
-            workers = self.workers
-            number = self.workers.add(items, inputs)
+        if (workers := self.workers) is not None:
+            number = workers.add(items, inputs)
             return lambda samples, epochs, arrays: workers.read(number, samples, epochs, arrays)
 
         def here(samples: Array, epochs: Array | None, arrays: Sequence[Array]) -> None:

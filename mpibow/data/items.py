@@ -92,10 +92,9 @@ class Items:
         """Turns any error raised inside into a RecordError that names the sample."""
         try:
             yield
-        except MpibowError as error:
-            raise RecordError(f"{self.name}: sample {self.number(sample)}: {error}") from error
         except Exception as error:
-            raise RecordError(f"{self.name}: sample {self.number(sample)}: {type(error).__name__}: {error}") from error
+            kind = "" if isinstance(error, MpibowError) else f"{type(error).__name__}: "
+            raise RecordError(f"{self.name}: sample {self.number(sample)}: {kind}{error}") from error
 
 
 def inputs_like(found: ArraysByName) -> Inputs:

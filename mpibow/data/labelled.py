@@ -29,8 +29,7 @@ class Labelled:
             self.threads = 0  # as many as decode
 
     def read(self, samples: Array, *arrays: Array) -> None:
-        images, labels = arrays
-        self.pictures.read(samples, images, labels)
+        self.pictures.read(samples, *arrays)
 
     def called(self, names: Sequence[str]) -> Self:
         """The same samples with other names."""

@@ -115,8 +115,8 @@ class Watch:
         """
         if self._begin is None:
             self._begin = seconds, waited
-        seconds = seconds - self._begin[0]
-        waited = waited - self._begin[1]
+        seconds -= self._begin[0]
+        waited -= self._begin[1]
         if seconds < SECONDS or waited <= max(self._most, 2 * self._said) * seconds:
             return ""
         self._said = waited / seconds

@@ -49,7 +49,7 @@ class RunningMoments:
         values -= mean[:, None]
         total = self._count + values.shape[1]
         delta = mean - self._mean
-        self._mean = self._mean + delta * (values.shape[1] / total)
+        self._mean += delta * (values.shape[1] / total)
         self._squares += np.einsum("cp,cp->c", values, values) + delta**2 * (self._count * values.shape[1] / total)
         self._count = total
 

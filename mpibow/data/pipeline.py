@@ -62,7 +62,10 @@ class Pipeline:
         """The slots of the next iteration, one a learner of this rank. Raises the error of reading them."""
         with self._state:
             if not self._ready:
-                self._await()
+                begin = time.perf_counter()
+                while not self._ready and self._error is None and not self._closed:
+                    self._state.wait()
+                self._waited += time.perf_counter() - begin
             if not self._ready:
                 assert self._error is not None, "next() after close()"
                 raise self._error
@@ -71,13 +74,6 @@ class Pipeline:
             if self._may_plan() or not self._ready:
                 self._state.notify_all()
         return slots
-
-    def _await(self) -> None:
-        """Returns when next() can go on."""
-        begin = time.perf_counter()
-        while not self._ready and self._error is None and not self._closed:
-            self._state.wait()
-        self._waited += time.perf_counter() - begin
 
     @property
     def waited(self) -> float:

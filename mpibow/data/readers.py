@@ -90,8 +90,7 @@ class Resident(Derived):
             data.read(np.arange(part.start, part.stop), self._images[part], self._labels[part])
 
         with ThreadPoolExecutor(threads, "load") as pool:
-            for _ in pool.map(load, range(0, data.count, CHUNK)):
-                pass
+            list(pool.map(load, range(0, data.count, CHUNK)))  # which raises their errors
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         np.take(self._images, samples, axis=0, out=images, mode="clip")

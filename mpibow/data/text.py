@@ -248,5 +248,4 @@ def open_text(records: RecordSet, text: TokenStream, *, training: bool) -> Windo
     stream = np.concatenate(parts)[: known["tokens"]]
     if int(stream.max()) >= known["vocabulary"]:
         raise RecordError(f"{folder}: tokens lie in [0, {known['vocabulary']}), got {stream.max()}; convert it again")
-    empty = Windows(records.name, stream[:0], text, tokens, training and text.windows == "random")
-    return empty.of(stream)
+    return Windows(records.name, stream[:0], text, tokens, training and text.windows == "random").of(stream)

@@ -110,10 +110,10 @@ def buffers(op: WeightsAsInputs, shapes: Shapes) -> Buffers:
 def backward(call: Call) -> Run:
     op: WeightsAsInputs = call.op
     run = _kernel(op).backward
-    keys = op.keys(*call.shapes.x)
     assert run is not None
     gradients = {
-        key: call.scratch[f"d_{key}"] if dx is None else dx for key, dx in zip(keys, call.dx[op.count :], strict=True)
+        key: call.scratch[f"d_{key}"] if dx is None else dx
+        for key, dx in zip(op.keys(*call.shapes.x), call.dx[op.count :], strict=True)
     }
     return run(replace(_call(call), dx=call.dx[: op.count], dw=gradients))
 

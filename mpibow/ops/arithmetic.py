@@ -113,6 +113,12 @@ class Remainder(_OfTwo):
         return dy, dy * (y - x0) / x1
 
 
+def fits(x: Shape, shape: Shape) -> bool:
+    """Whether x can be broadcast to `shape`."""
+    pairs = zip(reversed(x), reversed(shape), strict=False)
+    return len(x) <= len(shape) and all(have in (1, want) for have, want in pairs)
+
+
 class Expand(Moving):
     """y = x under more axes in front, and repeated along axes of extent 1."""
 
@@ -120,8 +126,7 @@ class Expand(Moving):
     kind = "expand"
 
     def infer(self, x: Shape) -> Shape:
-        tail = self.shape[len(self.shape) - len(x) :]
-        if len(x) > len(self.shape) or any(have not in (1, want) for have, want in zip(x, tail, strict=True)):
+        if not fits(x, self.shape):
             raise ShapeError(f"{x} cannot be broadcast to {self.shape}: extents must be equal, or 1")
         return self.shape
 

@@ -7,7 +7,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph import FLOAT, Array, Buffers, Kernel, Op, Run, Shape, Shapes, Tensor, binds
 
-from .arithmetic import repeated
+from .arithmetic import fits, repeated
 
 __all__ = ["Attention", "scaled_dot_product_attention"]
 
@@ -30,8 +30,7 @@ class Attention(Op):
         if min(map(len, (q, k, v))) < 2 or not q[:-2] == k[:-2] == v[:-2] or q[-1] != k[-1] or k[-2] != v[-2]:
             raise ShapeError("query, key and value must be (..., t, d), (..., s, d) and (..., s, e)")
         scores = (*q[:-1], k[-2])
-        tail = scores[len(scores) - len(mask[0]) :] if mask else ()
-        if mask and (len(mask[0]) > len(scores) or any(m not in (1, s) for m, s in zip(mask[0], tail, strict=True))):
+        if mask and not fits(mask[0], scores):
             raise ShapeError(f"the mask {mask[0]} cannot be broadcast to {scores}")
         return (*q[:-1], v[-1])
 

@@ -103,16 +103,6 @@ def batch_norm(
 # The reference kernels: a channel at a time being one row of (n, c, positions).
 
 
-def train_buffers(shape: Shape) -> Buffers:
-    """The buffers of training on (n, c, ...)."""
-    channel = ((shape[1],), FLOAT)
-    return Buffers(
-        saved={"mean": channel, "inverse": channel},
-        forward={"normal": (shape, FLOAT), "variance": channel, "part": channel},
-        backward={"normal": (shape, FLOAT), "part": (shape, FLOAT), "sums": ((2, shape[1]), FLOAT)},
-    )
-
-
 def _rows(array: Array) -> Array:
     """(n, c, ...) as (n, c, positions)."""
     return array.reshape(*array.shape[:2], -1)
@@ -191,15 +181,20 @@ def train_forward(
 
 
 def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
+    whole = (shapes.y, FLOAT)
     channel = ((shapes.y[1],), FLOAT)
     if not shapes.training or op.frozen:
         return Buffers(
             forward={"inverse": channel, "shift": channel},
-            backward={"normal": (shapes.y, FLOAT), "inverse": channel},
+            backward={"normal": whole, "inverse": channel},
         )
     if op.sync == "learner":
         check_values(shapes.y)
-    return train_buffers(shapes.y)
+    return Buffers(
+        saved={"mean": channel, "inverse": channel},
+        forward={"normal": whole, "variance": channel, "part": channel},
+        backward={"normal": whole, "part": whole, "sums": ((2, shapes.y[1]), FLOAT)},
+    )
 
 
 def check_values(shape: Shape) -> None:

@@ -51,8 +51,7 @@ def jitter(
 
     Floats have no known range, so they are not clipped.
     """
-    op = Jitter(brightness, contrast, saturation, 255.0 if x.dtype == "uint8" else None)
-    return op(x, counter_of(x), name=name)
+    return Jitter(brightness, contrast, saturation, 255.0 if x.dtype == "uint8" else None)(x, counter_of(x), name=name)
 
 
 # The reference kernels: an image after the other, in place in y.

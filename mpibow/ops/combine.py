@@ -156,8 +156,7 @@ def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
     if not shapes.training:
         return Buffers()
     mask = {"mask": (shapes.y, "bool")}
-    small = "uint8" if op.inputs <= 256 else "uint16"
-    return Buffers(saved={"winner": (shapes.y, small)}, forward=mask, backward=mask)
+    return Buffers(saved={"winner": (shapes.y, "uint8" if op.inputs <= 256 else "uint16")}, forward=mask, backward=mask)
 
 
 def maximum_forward(call: Call) -> Run:

@@ -63,8 +63,7 @@ def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) ->
     if not 0 <= at <= x.ndim or any(other.shape != x.shape for other in others):
         shapes = ", ".join(str(tensor.shape) for tensor in (x, *others))
         raise ShapeError(f"stack of {shapes}: shapes must be alike, and axis {axis} one of the result's")
-    shape = (*x.shape[:at], 1, *x.shape[at:])
-    return concat(*(View(shape)(each) for each in (x, *others)), axis=at, name=name)
+    return concat(*(View((*x.shape[:at], 1, *x.shape[at:]))(each) for each in (x, *others)), axis=at, name=name)
 
 
 def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor:

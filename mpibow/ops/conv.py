@@ -83,9 +83,9 @@ class Conv2d(Convolution):
     kind = "conv"
 
     def infer(self, x: Shape) -> Shape:
-        rows, columns = window_shape(x, self.kernel, self.stride, self.padding, self.dilation)
+        sides = window_shape(x, self.kernel, self.stride, self.padding, self.dilation)
         self.check_groups(x[1])
-        return x[0], self.channels, rows, columns
+        return x[0], self.channels, *sides
 
     def weights(self, x: Shape) -> Weights:
         channels = x[1] // self.groups
@@ -113,8 +113,10 @@ def conv2d(
     """
     if channels < 1:
         raise ShapeError(f"conv2d of {x.name}: channels must be at least 1, got {channels}")
-    window = (pair(kernel), pair(stride), pair(padding))
-    return Conv2d(channels, *window, bias, initial or He(), groups, pair(dilation), initial_bias)(x, name=name)
+    op = Conv2d(
+        channels, pair(kernel), pair(stride), pair(padding), bias, initial or He(), groups, pair(dilation), initial_bias
+    )
+    return op(x, name=name)
 
 
 def conv1d(

@@ -72,9 +72,17 @@ def conv_transpose2d(
     """
     if channels < 1:
         raise ShapeError(f"conv_transpose2d of {x.name}: channels must be at least 1, got {channels}")
-    window = (pair(kernel), pair(stride), pair(padding))
-    more = pair(output_padding)
-    op = ConvTranspose2d(channels, *window, bias, initial or He(), groups, pair(dilation), output_padding=more)
+    op = ConvTranspose2d(
+        channels,
+        pair(kernel),
+        pair(stride),
+        pair(padding),
+        bias,
+        initial or He(),
+        groups,
+        pair(dilation),
+        output_padding=pair(output_padding),
+    )
     return op(x, name=name)
 
 
@@ -82,22 +90,16 @@ def conv_transpose2d(
 # and y with its padding (o, height, width, n).
 
 
-def _whole(op: ConvTranspose2d, shapes: Shapes) -> Shape:
-    n, _, h, w = shapes.x[0]
-    rows, columns = (
-        max((side - 1) * step + k, out + 2 * pad)
-        for side, step, k, out, pad in zip((h, w), op.stride, op.reach, shapes.y[2:], op.padding, strict=True)
-    )
-    return op.channels, rows, columns, n
-
-
 def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
     n, c, h, w = shapes.x[0]
     g = op.groups
-    own = op.channels // op.groups
+    sides = (
+        max((side - 1) * step + k, out + 2 * pad)
+        for side, step, k, out, pad in zip((h, w), op.stride, op.reach, shapes.y[2:], op.padding, strict=True)
+    )
     xt = ((g, c // g, h * w * n), FLOAT)
-    columns = ((g, own * op.kernel[0] * op.kernel[1], h * w * n), FLOAT)
-    scratch = {"xt": xt, "columns": columns, "whole": (_whole(op, shapes), FLOAT)}
+    columns = ((g, op.channels // g * op.kernel[0] * op.kernel[1], h * w * n), FLOAT)
+    scratch = {"xt": xt, "columns": columns, "whole": ((op.channels, *sides, n), FLOAT)}
     return Buffers(forward=scratch, backward={**scratch, "dxt": xt})
 
 

@@ -67,8 +67,7 @@ def weigh(loss: Tensor, weight: Tensor) -> Tensor:
     if node is None:
         return counted_mean(loss * weight, weight)
     sums, counts = (loss.graph.tensors[name] for name in node.inputs)
-    weighed = counted_mean(sums * weight, counts * weight)
-    return weighed if scale == 1 else weighed * scale
+    return counted_mean(sums * weight, counts * weight) * scale
 
 
 def counts_of(loss: Tensor) -> Tensor | None:

@@ -109,9 +109,10 @@ def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
     if op.ignore is not None:
         kept["ignored"] = ((n,), "bool")
     vector = ((n,), FLOAT)
-    scratch = {"column": ((n, 1), FLOAT), "picked": vector}
     return Buffers(
-        saved=kept, forward=scratch, backward={"picked": vector, **({"share": vector} if op.smoothing else {})}
+        saved=kept,
+        forward={"column": ((n, 1), FLOAT), "picked": vector},
+        backward={"picked": vector, **({"share": vector} if op.smoothing else {})},
     )
 
 
@@ -246,8 +247,8 @@ def accuracy_buffers(op: Accuracy, shapes: Shapes) -> Buffers:
     rank = {"rank": ((n,), "int64")}
     if op.k == 1:
         return Buffers(forward=rank)
-    masks = {"ahead": ((n, classes), "bool"), "level": ((n, classes), "bool"), "valid": ((n,), "bool")}
-    return Buffers(forward={**rank, **masks, "picked": ((n, 1), FLOAT)})
+    mask = ((n, classes), "bool")
+    return Buffers(forward={**rank, "ahead": mask, "level": mask, "valid": ((n,), "bool"), "picked": ((n, 1), FLOAT)})
 
 
 @runs

@@ -88,8 +88,7 @@ def matrix_factorisation(
 
     Indices must be in [0, users) and [0, items): like labels, they are checked where the data are read, not here.
     """
-    op = MatrixFactorisation(users, items, factors, initial or TruncatedNormal(0.1))
-    return op(user, item, rating, name=name)
+    return MatrixFactorisation(users, items, factors, initial or TruncatedNormal(0.1))(user, item, rating, name=name)
 
 
 # The reference kernels.
@@ -109,8 +108,11 @@ def embedding_backward(dy: Array, index: Array, dweight: Array) -> None:
 def factorisation_buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
     n = shapes.y[0]
     rows = {"p": ((n, op.factors), FLOAT), "q": ((n, op.factors), FLOAT)}
-    kept = {"error": ((n, 1), FLOAT), "i": ((n,), "int64"), "j": ((n,), "int64")}
-    return Buffers(saved=kept, forward=rows, backward={**rows, "slope": ((n, 1), FLOAT)})
+    return Buffers(
+        saved={"error": ((n, 1), FLOAT), "i": ((n,), "int64"), "j": ((n,), "int64")},
+        forward=rows,
+        backward={**rows, "slope": ((n, 1), FLOAT)},
+    )
 
 
 @runs

@@ -59,13 +59,11 @@ def buffers(op: LocalResponseNorm, shapes: Shapes) -> Buffers:
 def _shifts(source: Array, target: Array, before: int, after: int) -> Pairs:
     """Pairs that make target[:, c] += source[:, c - before : c + after + 1], but for that at c itself."""
     channels = source.shape[1]
-    pairs = []
-    for shift in range(-min(before, channels - 1), min(after, channels - 1) + 1):
-        here = slice(max(0, -shift), channels - max(0, shift))
-        there = slice(max(0, shift), channels + min(0, shift))
-        if shift:
-            pairs.append((target[:, here], source[:, there]))
-    return pairs
+    return [
+        (target[:, max(0, -shift) : channels - max(0, shift)], source[:, max(0, shift) : channels + min(0, shift)])
+        for shift in range(-min(before, channels - 1), min(after, channels - 1) + 1)
+        if shift
+    ]
 
 
 @binds

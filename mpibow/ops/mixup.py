@@ -91,8 +91,7 @@ def larger_shares(alpha: float) -> Array:
     t = np.linspace(0.0, 0.5**p, FINE)
     density = (2.0 * t) ** (alpha / p - 1.0) * (2.0 - 2.0 * t ** (1.0 / p)) ** (alpha - 1.0)
     below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
-    quantiles = np.interp(1.0 - (np.arange(SHARES) + 0.5) / SHARES, below / below[-1], t) ** (1.0 / p)
-    return 1.0 - quantiles
+    return 1.0 - np.interp(1.0 - (np.arange(SHARES) + 0.5) / SHARES, below / below[-1], t) ** (1.0 / p)
 
 
 @binds

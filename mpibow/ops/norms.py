@@ -72,7 +72,8 @@ class Norm:
         shape = self.weight_shape(x)
         initial = {"weight": self.initial}
         features = math.prod(shape)
-        initial |= {"bias": self.initial_bias} if self.centred else {}
+        if self.centred:
+            initial["bias"] = self.initial_bias
         return {key: Weight(shape, each, features, features, decay=False) for key, each in initial.items()}
 
 

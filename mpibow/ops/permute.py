@@ -27,8 +27,8 @@ class Permute(Moving):
 
 def permute(x: Tensor, *axes: int | Sequence[int], name: str | None = None) -> Tensor:
     """x with its axes in the order `axes`, numbers or one tuple; negative numbers count from the last."""
-    order = [each for given in axes for each in ((given,) if isinstance(given, int) else given)]
-    return Permute(tuple(axis_of(x, axis) for axis in order))(x, name=name)
+    order = (axis_of(x, axis) for given in axes for axis in ((given,) if isinstance(given, int) else given))
+    return Permute(tuple(order))(x, name=name)
 
 
 def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None = None) -> Tensor:

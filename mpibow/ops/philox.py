@@ -38,7 +38,7 @@ def philox(words: Array, key0: Array, key1: int, scratch: Array) -> None:
         key += np.uint64(_WEYL[0])
         np.bitwise_and(key, _LOW, out=key)
     # Ten turns moved every name by two places: swap the halves back.
-    for a, b in ((words[0], words[2]), (words[1], words[3])):
+    for a, b in zip(words[:2], words[2:], strict=True):
         np.copyto(high, a)
         np.copyto(a, b)
         np.copyto(b, high)

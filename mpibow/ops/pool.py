@@ -19,11 +19,11 @@ class Pool(Op):
     ceil: bool = False
 
     def infer(self, x: Shape) -> Shape:
-        rows, columns = window_shape(x, self.kernel, self.stride, self.padding, ceil=self.ceil)
+        sides = window_shape(x, self.kernel, self.stride, self.padding, ceil=self.ceil)
         if any(2 * pad > side for pad, side in zip(self.padding, self.kernel, strict=True)):
             # else a window could lie outside the image
             raise ShapeError(f"padding {self.padding} must be at most half of kernel {self.kernel}")
-        return (*x[:2], rows, columns)
+        return (*x[:2], *sides)
 
 
 class MaxPool2d(Pool):
@@ -84,13 +84,16 @@ def narrow(table: Array) -> Array:
 
 
 def part_of(array: Array, part: Part) -> Array:
-    return array[..., part[0], part[1]]
+    return array[..., *part]
 
 
 def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
-    small = "uint8" if op.kernel[0] * op.kernel[1] <= 256 else "uint16"
     mask = {"mask": (shapes.y, "bool")}
-    return Buffers(saved={"winner": (shapes.y, small)}, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
+    return Buffers(
+        saved={"winner": (shapes.y, "uint8" if op.kernel[0] * op.kernel[1] <= 256 else "uint16")},
+        forward=mask,
+        backward={**mask, "part": (shapes.y, FLOAT)},
+    )
 
 
 @binds

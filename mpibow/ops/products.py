@@ -37,8 +37,9 @@ def products_of(graph: Graph) -> Products:
         for name, node in wide.items()
         if not isinstance(node.op, TABLES) and (node.name in read or not isinstance(node.op, Parameter))
     )
-    shapes = ([graph.tensors[name].shape for name in (node.name, *node.inputs)] for node in graph.nodes)
-    forward = sum(_operations(node, *found) for node, found in zip(graph.nodes, shapes, strict=True))
+    forward = sum(
+        _operations(node, *(graph.tensors[name].shape for name in (node.name, *node.inputs))) for node in graph.nodes
+    )
     return Products(tuple(wide), frozenset(factors), 3.0 * forward)  # each of the two gradients takes as many
 
 

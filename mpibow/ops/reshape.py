@@ -32,7 +32,14 @@ class AlongAxis(Op):
         return x
 
 
-class View(Moving):
+class _Viewing(Moving):
+    """The input's memory under another shape."""
+
+    def is_view(self, training: bool) -> bool:
+        return True
+
+
+class View(_Viewing):
     """x under another shape of as many elements. No kernel runs."""
 
     shape: Shape
@@ -43,11 +50,8 @@ class View(Moving):
             raise ShapeError(f"{self.shape} must have as many elements as the input")
         return self.shape
 
-    def is_view(self, training: bool) -> bool:
-        return True
 
-
-class Flatten(Moving):
+class Flatten(_Viewing):
     """x (n, ...) -> (n, everything else). A view: no kernel runs."""
 
     kind = "flatten"
@@ -56,9 +60,6 @@ class Flatten(Moving):
         if len(x) < 2:
             raise ShapeError("input must have a batch axis and at least one more")
         return x[0], prod(x[1:])
-
-    def is_view(self, training: bool) -> bool:
-        return True
 
 
 def reshape(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tensor:

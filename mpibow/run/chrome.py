@@ -56,19 +56,19 @@ def chrome_trace(parts: Sequence[Part], about: JsonObject) -> JsonObject:
         for (row, _), tid in tids.items():
             seen[row] += 1
             meta += _meta("thread", part.rank, tid, row if seen[row] == 1 else f"{row} ({seen[row]})", tid)
-        for thread, spans in enumerate(part.threads):
-            for row, name, begin, end in spans:
-                events.append(
-                    {
-                        "name": name,
-                        "cat": row.split()[0],
-                        "ph": "X",
-                        "ts": (begin - part.ahead - zero) / 1000,
-                        "dur": (end - begin) / 1000,
-                        "pid": part.rank,
-                        "tid": tids[row, thread],
-                    }
-                )
+        events += [
+            {
+                "name": name,
+                "cat": row.split()[0],
+                "ph": "X",
+                "ts": (begin - part.ahead - zero) / 1000,
+                "dur": (end - begin) / 1000,
+                "pid": part.rank,
+                "tid": tids[row, thread],
+            }
+            for thread, spans in enumerate(part.threads)
+            for row, name, begin, end in spans
+        ]
     events.sort(key=lambda event: (event["ts"], -event["dur"], event["pid"], event["tid"]))
     return {"displayTimeUnit": "ms", "otherData": dict(about), "traceEvents": meta + events}
 

@@ -109,18 +109,10 @@ def write_stored(path: Path, stored: Stored) -> None:
     """Writes net, weights, settings and summary to one file, which `read_stored` reads. Raises ConfigError."""
     header = {"format": FORMAT, **{name: getattr(stored, name) for name in ("graph", "config", "summary", "input")}}
     found = zip(PARTS, (stored.weights, stored.average or {}, stored.arrays), strict=True)
-    write_arrays(
-        path,
-        {f"{part}{name}": array for part, arrays in found for name, array in arrays.items()},
-        {SEAL: json.dumps(header)},
-    )
-
-
-def write_arrays(path: Path, arrays: ArraysByName, metadata: Mapping[str, str]) -> None:
-    """Writes a safetensors file whole or not at all. Raises ConfigError."""
+    arrays = {f"{part}{name}": np.asarray(array, order="C") for part, own in found for name, array in own.items()}
     try:
         with whole_file(path) as file:
-            file.write(save({name: np.asarray(array, order="C") for name, array in arrays.items()}, dict(metadata)))
+            file.write(save(arrays, {SEAL: json.dumps(header)}))
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: cannot be written: {reason(error)}") from None
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from mpibow.config import Config, build, plain
 from mpibow.config.renamed import renamed
 from mpibow.config.yaml_text import read
+from mpibow.data.aside import content_of
 from mpibow.errors import ConfigError, OutputError, RecordError
 from mpibow.run import directory
-from mpibow.system import JsonObject, parse_object, read_file, reason
+from mpibow.system import JsonObject, parse_object, reason
 
 FORMAT = 1
 # Settings that change no number in a run's result.
@@ -139,9 +140,8 @@ def different(then: Mapping[str, object], config: Config) -> list[str]:
 
 
 def _result(path: Path) -> CellResult:
-    found = _json(path)
     try:
-        result = CellResult(**found)
+        result = CellResult(**_json(path))
     except TypeError as error:
         raise RecordError(f"{path}: is not a file of a cell; delete it to run the cell again") from error
     if result.format != FORMAT:
@@ -151,8 +151,6 @@ def _result(path: Path) -> CellResult:
 
 def _json(path: Path) -> JsonObject:
     try:
-        return parse_object(read_file(path))
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+        return parse_object(content_of(path))
     except ValueError as error:
         raise RecordError(f"{path}: is damaged: {error}; delete it to run the cell again") from error

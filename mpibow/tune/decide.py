@@ -73,11 +73,11 @@ def _rival(look: Look) -> Counts | None:
     total = sum(look.chosen)
     rates = {counts: speed.rate for counts, speed in look.speeds.items()}
     nearly = (1 - 2 * look.tuner.drift) * rates[look.chosen]
-    more = max((k for k in rates if sum(k) > total), key=lambda k: rates[k], default=None)
+    more = max((k for k in rates if sum(k) > total), key=rates.__getitem__, default=None)
     if more is not None and look.tried.count(more) < 2:
         return more
     fewer = [k for k in rates if sum(k) < total and rates[k] > nearly and look.tried.count(k) == 1]
-    return max(fewer, key=lambda k: rates[k], default=None)
+    return max(fewer, key=rates.__getitem__, default=None)
 
 
 def _close(look: Look) -> Counts | None:
@@ -111,7 +111,7 @@ def _settled(history: History, look: Look) -> str:
     rates = {as_sum(k): history.batch * speed.rate for k, speed in look.measured.items()}
     last = as_sum(history.windows[-1].counts)
     others = [name for name in rates if name != last]
-    if own in (last, max(others, key=lambda name: rates[name], default=last)):
+    if own in (last, max(others, key=rates.__getitem__, default=last)):
         return f"settled on {own}"
     return "settled on " + told(own, rates.pop(own), rates)
 

@@ -115,8 +115,8 @@ class History:
     def out_of_memory(self, rank: int, k: int) -> "History":
         """After `rank` had no memory for `k` learners: it never tries so many again."""
         fits = max(k - 1, 1)
-        room = [fits if r == rank and (have is None or have > fits) else have for r, have in enumerate(self.room)]
-        return replace(self, room=tuple(room))
+        room = tuple(fits if r == rank and (have is None or have > fits) else have for r, have in enumerate(self.room))
+        return replace(self, room=room)
 
 
 def _news(windows: Sequence[Window], persist: int, drift: float) -> str:

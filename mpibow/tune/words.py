@@ -37,5 +37,5 @@ def told(learners: str, rate: float, others: Mapping[str, float]) -> str:
     text = f"{learners}: {rate:,.0f} images/s"
     if not others:
         return text
-    best = max(others, key=lambda name: others[name])
+    best = max(others, key=others.__getitem__)
     return f"{text}, {rate / others[best]:.2f} times those of {best}"
