@@ -3,8 +3,8 @@
 A panel holds up to WIDE vectors of columns of the right factor, row after row: (k, vectors, 16). The left
 factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
 
-One or two rows, and the rest of a number of rows, have too few sums in a panel of one vector to hide the latency of an
-addition: they pass by several neighbouring panels at once.
+Rows that are left beside whole tiles have too few sums in a panel of one vector to hide the latency of an addition: one
+or two at a time, they pass by several neighbouring panels at once, if there are any.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 TALLEST = 12 if WIDE > 1 else TALL  # of fewer vectors
 HEIGHTS = sorted({TALLEST, TALL, 4, 2, 1}, reverse=True)
-BESIDE = 6 if WIDE == 1 else 0  # panels that the one row which is left passes by at once; of two rows half as many
+BESIDE = 6 if WIDE == 1 else 0  # panels that one row passes by at once; of two rows half as many
 
 
 @specialised(HEIGHTS, range(1, max(WIDE, BESIDE) + 1))

@@ -15,7 +15,7 @@ from .panels import BESIDE, TALL, TALLEST, WIDE, multiply_tiles, pack, pack_turn
 from .vectors import LINE, turn
 
 DEEP = 128  # rows of a panel: 24 KB, half of L1, and the terms that are added up before a tile is written
-GROUP = 48  # rows of a transposed left factor that lie side by side: whole tiles
+GROUP = 48  # rows that are taken at a time: whole tiles; those of a transposed left factor lie side by side
 ROWS = 6 * GROUP  # of it that are repacked at a time: 144 KB, a part of L2
 NEAR = 12  # vectors of columns that are packed at a time: 96 KB, another part of it
 FEW = 16  # rows: they are packed in place of the right factor's columns
@@ -82,7 +82,7 @@ def by_panels(
 ) -> None:
     """out (m, n) = left (m, k) right + more, by right's panels; `group` is from GROUP rows of left to the next."""
     lines, parts = _even(n)
-    few = m % TALL if BESIDE else 0
+    few = m % TALL if BESIDE and lines > 1 else 0
     for begin, end, highest in ((0, m - few, TALL), (m - few, m, 2)):
         if highest == 2:
             parts = -(-lines * min(few, 2) // max(BESIDE, 1))
@@ -151,7 +151,7 @@ def product(
                 for c in range(columns):
                     target[c] = found[c] + other[c] if more else found[c]
         return
-    near = NEAR if right_step == 4 else WIDE
+    near = NEAR if right_step == 4 else 3  # panels that rows beside whole tiles pass by at once
     parts = (lines + near - 1) // near
     lefts = place + (min(k, DEEP) + 16) * min(lines, NEAR) * LINE
     for top in range(0, m, ROWS):
