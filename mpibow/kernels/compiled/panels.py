@@ -40,7 +40,7 @@ from .vectors import (
 # hide the latency of an addition. AVX2 has 16 of 8, and sums take 12.
 TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
-TALLEST = 12 if WIDE > 1 else TALL  # of fewer vectors
+TALLEST = 12 if WIDE > 1 else TALL  # rows of a tile of fewer vectors
 HEIGHTS = sorted({TALLEST, TALL, 4, 2, 1}, reverse=True)
 BESIDE = 6 if WIDE == 1 else 0  # panels that one row passes by at once; of two rows half as many
 

@@ -151,7 +151,7 @@ def product(
                 for c in range(columns):
                     target[c] = found[c] + other[c] if more else found[c]
         return
-    near = NEAR if right_step == 4 else 3  # panels that rows beside whole tiles pass by at once
+    near = NEAR if right_step == 4 else max(WIDE, BESIDE // 2)
     parts = (lines + near - 1) // near
     lefts = place + (min(k, DEEP) + 16) * min(lines, NEAR) * LINE
     for top in range(0, m, ROWS):

@@ -172,7 +172,7 @@ def apart(generate: Callable[..., None]) -> Callable[..., None]:
     def code(b: IRBuilder, *values: Value) -> None:
         fixed = [value for value in values if isinstance(value, int)]
         values = values[len(fixed) :]
-        name = ".".join(map(str, (generate.__name__, *fixed)))
+        name = ".".join(map(str, (generate.__module__, generate.__name__, *fixed)))
         function = b.module.globals.get(name)
         if function is None:
             function = ir.Function(b.module, ir.FunctionType(ir.VoidType(), [I64] * len(values)), name)
