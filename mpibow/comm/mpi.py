@@ -145,7 +145,8 @@ class Mpi(InPlace):
             super().allreduce_in_parts(array, parts, ready, done)
             return
         _, rows, rough = shared.find(array)
-        with self._call(describe(f"all-reduce in {len(parts)} parts", array)):
+        what = describe(f"all-reduce in {len(parts)} parts", array)
+        with self._call(what, late=True):
             pieces = [
                 [piece for span in part for piece in self._pieces(rows[:, span], rough - span.start)] for part in parts
             ]
@@ -154,7 +155,7 @@ class Mpi(InPlace):
                 begin = time.monotonic()
                 size = sum(span.stop - span.start for span in part)
                 self._finish(
-                    lambda: next(steps) > i,  # noqa: B023  it is called at once
+                    lambda: (next(steps) > i) & self._alike(what),  # noqa: B023  it is called at once
                     longest=LONGEST_SLEEP / 2,
                     expected=self._pace * size,
                 )
@@ -186,8 +187,12 @@ class Mpi(InPlace):
         if not self._free.acquire(blocking=False):
             return None
         self.pulse.waiting = "their end"
-        said = self._meet(_end(code, text), None if code == 0 else FAREWELL)
-        if said is None or not all(map(_ends, said)):
+        end = _end(code, text)
+        self._come(end)
+        if not self._until(self._meeting.all_here, None if code == 0 else FAREWELL):
+            return None
+        said: list[str] = [end] * self.size if self._meeting.alike() else self._comm.allgather(end)
+        if not all(map(_ends, said)):
             return None
         self.pulse.stop()
         return said
@@ -236,18 +241,19 @@ class Mpi(InPlace):
                 yield from self._across.pieces(part, narrow)
 
     @contextmanager
-    def _call(self, what: str) -> Iterator[None]:
+    def _call(self, what: str, late: bool = False) -> Iterator[None]:
+        """A call, inside of which all ranks are there; `late`: they meet meanwhile, and `_alike` is asked."""
         if not self._free.acquire(blocking=False):
             raise CommunicationError(f"{what}: another call is under way on a second thread, or one was cut short")
         self.pulse.waiting = what
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be sent.
         try:
-            if (said := self._meet(what)) is None:
-                raise self._orphaned()
-            if any(call != what for call in said):
-                self._free.release()  # all of them know, so they are in step
-                self._refuse(said)
+            self._come(what)
+            if not late:
+                self._finish(lambda: self._alike(what))
             yield
+            if late:
+                self._finish(lambda: self._alike(what))
         except self._mpi.Exception as error:
             raise CommunicationError(f"{what}: MPI error: {error}") from error
         self.pulse.waiting = ""
@@ -261,16 +267,17 @@ class Mpi(InPlace):
             raise PeerFailed(f"rank {next(iter(ends))} has failed while the others went on")
         raise CommunicationError(differ(said))
 
-    def _meet(self, what: str, seconds: float | None = None) -> list[str] | None:
-        """Sleeps until every rank is here; returns their calls, None after `seconds`, or without a launcher."""
-        meeting = self._meeting
-        meeting.come(zlib.crc32(what.encode(errors="surrogatepass")))
-        if not self._until(meeting.all_here, seconds):
-            return None
-        if meeting.alike():
-            return [what] * self.size
-        calls: list[str] = self._comm.allgather(what)  # all ranks see that they differ, so all come here
-        return calls
+    def _come(self, what: str) -> None:
+        """To the meeting of all ranks."""
+        self._meeting.come(zlib.crc32(what.encode(errors="surrogatepass")))
+
+    def _alike(self, what: str) -> bool:
+        """Whether all ranks are here. Raises CommunicationError where they make different calls."""
+        here = self._meeting.all_here()
+        if here and not self._meeting.alike():
+            self._free.release()  # all of them know, so they are in step
+            self._refuse(self._comm.allgather(what))
+        return here
 
     def _until(
         self,

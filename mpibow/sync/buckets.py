@@ -75,7 +75,7 @@ class Buckets:
         self.ahead = min(self.way.ahead, count - 1)
         late = sorted(range(self.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
         self.order = [*range(self.ahead), *late]  # in which they are sent
-        self.delays = [0.0] * count  # seconds until each one is done
+        self.delay = 0.0  # seconds until the first one is done, about
 
     def spans(self, b: int, numbers: int) -> list[slice]:
         """Bucket b's elements; the last one sent has the `numbers` at the array's end too."""

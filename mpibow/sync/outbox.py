@@ -8,6 +8,7 @@ import numpy as np
 
 from mpibow.graph import Array
 from mpibow.kernels import FlatKernels
+from mpibow.system.process import run_soon
 
 NUMBERS = ("square", "attention", "loss", "hits")  # that travel beside the sums
 TAIL = len(NUMBERS)
@@ -128,7 +129,8 @@ class Book:
         self.unsent = Tally()
 
     def attach(self) -> None:
-        """The communication thread begins."""
+        """The communication thread begins: it sleeps most of the time, and often has no core of its own."""
+        run_soon()
 
     def join(self, beside: bool) -> None:
         """Work enqueued from now on waits for the learners' gradients, computed `beside` the last exchange or not."""

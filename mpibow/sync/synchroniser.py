@@ -106,7 +106,7 @@ class Synchroniser:
     def begin(self, local: Local) -> None:
         """The learners are about to compute their gradients: what is done of them is updated and sent meanwhile."""
         if self.ahead is not None and (self._pending is None or not self._beside):
-            self.ahead.begin(local, self._pending, self._thread, self.talk)
+            self.ahead.begin(local, self._pending, self._thread, self.book, self.talk)
 
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
@@ -133,9 +133,8 @@ class Synchroniser:
     def exchange(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
-        if self.ahead is not None and (finish := self.ahead.end(tally, self.book)) is not None:
-            self._beside = False
-            self._pending = self._thread.submit(finish)
+        if self.ahead is not None and (pending := self.ahead.end(tally, self.book)) is not None:
+            self._beside, self._pending = False, pending
             return
         message = self._engine.outgoing()
         self._beside = self._engine.overlaps and not (message is None and self.ahead is not None)
@@ -292,5 +291,5 @@ class Synchroniser:
 
     def close(self) -> None:
         if self.ahead is not None:
-            self.ahead.close(self._thread)
+            self.ahead.close()
         self._thread.shutdown()

@@ -1,8 +1,11 @@
 """Processes, the signals that end them, and the kernel that runs them: one is recognised by another, also later."""
 
+import ctypes
 import os
 import platform
 import signal
+import struct
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,4 +49,16 @@ def _stat(pid: int) -> list[bytes]:
     return []
 
 
+KEEP_POLICY, SLICE = 8, 100_000  # a flag; nanoseconds
 ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
+
+
+def run_soon() -> None:
+    """Asks Linux, 6.12 or later, for short slices for this thread: once it wakes up it runs before one that computes.
+
+    See sched_setattr(2). Nothing else changes; other systems ignore it or refuse it.
+    """
+    call = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
+    if sys.platform == "linux" and call is not None:
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        ctypes.CDLL(None).syscall(call, 0, struct.pack("IIQiIQQQ", 48, 0, KEEP_POLICY, nice, 0, SLICE, 0, 0), 0)
