@@ -17,27 +17,34 @@ UNDER_WAY = 3  # pieces at a time: one is added up while others travel
 ONE_ROUND = 2**11  # elements up to which every node adds up all of them: more bytes, half the rounds
 TAGS = 2**13  # of pieces, two each; MPI grants 2^15
 MEETING = 2 * TAGS  # the tag of meetings
-OVER = object()
+Waits = Iterator[Sequence[Any]]  # whenever work waits, the requests that it waits for
 
 
-def in_parts(parts: Sequence[Sequence[Iterator[None]]], ready: Ready, board: ByBoard | None = None) -> Iterator[int]:
+def in_parts(
+    parts: Sequence[Sequence[Waits]], ready: Ready, board: ByBoard | None = None
+) -> Iterator[tuple[int, int, Sequence[Any]]]:
     """Works on the pieces of an array's parts, each once all ranks of the node have written it; yields, whenever it may
-    have to wait, how many of the parts are over on the node.
+    have to wait, how many of the parts are over on the node, and written, and the requests that it waits for.
 
     `ready` is the number that this rank has written; `board` has those of the others, if there are any.
     """
     least = (lambda column, number: number) if board is None else board.least
     to_come = deque((i, piece) for i, part in enumerate(parts) for piece in part)
-    under_way = deque[tuple[int, Iterator[None]]]()
+    under_way = deque[tuple[int, Waits]]()
     while True:
         written = least(WRITTEN, ready())
         while to_come and to_come[0][0] < written and len(under_way) < UNDER_WAY:
             under_way.append(to_come.popleft())
-        ended = [next(piece, OVER) is OVER for _, piece in under_way]  # those that have, stay so
-        while under_way and ended.pop(0):
+        waits = deque(next(piece, None) for _, piece in under_way)  # None: it has ended, and stays so
+        if to_come and waits and waits[0] is None:  # another one begins first
             under_way.popleft()
+            continue
+        while under_way and waits[0] is None:
+            under_way.popleft()
+            waits.popleft()
         rest = under_way or to_come
-        yield least(ENDED, min(rest[0][0] if rest else len(parts), written))
+        over = least(ENDED, min(rest[0][0] if rest else len(parts), written))
+        yield over, written, (waits and waits[0]) or ()
 
 
 def narrowed(array: Array) -> Array:
@@ -66,13 +73,13 @@ class Across:
         self._others = [other for other in range(len(peers)) if other != node]
         self._are_over: Callable[[list[Any]], bool] = mpi.Request.Testall
 
-    def pieces(self, rows: Array, narrow: bool) -> Iterator[Iterator[None]]:
+    def pieces(self, rows: Array, narrow: bool) -> Iterator[Waits]:
         """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n); all nodes work on
         them in this order. `narrow`: nodes send each other float32 as bfloat16, and add it up in float32."""
         for start in range(0, rows.shape[1], self._piece):
             yield self._add_up(rows[:, start : start + self._piece], 2 * next(self._numbers), narrow)
 
-    def _add_up(self, rows: Array, tag: int, narrow: bool) -> Iterator[None]:
+    def _add_up(self, rows: Array, tag: int, narrow: bool) -> Waits:
         """One piece; yields while it waits for messages. Each node adds up a part of it, and sends that to the others.
 
         The order is fixed: the sum of the first node, plus that of the second, and so on.
@@ -95,7 +102,7 @@ class Across:
             sums[:] = widened(sent)
         rows[1:] = sums
 
-    def swap(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Iterator[None]:
+    def swap(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Waits:
         """Exchanges arrays with the other nodes, by node."""
         requests = list[Any]()
         for send, arrays in ((self._comm.Irecv, received), (self._comm.Isend, sent)):
@@ -104,7 +111,7 @@ class Across:
                 parts = (data[a : a + MESSAGE] for a in range(0, data.size, MESSAGE))
                 requests += [send(part, self._peers[other], tag) for part in parts]
         while not self._are_over(requests):
-            yield
+            yield requests
 
 
 class ByNodes:
@@ -115,18 +122,20 @@ class ByNodes:
 
     def __init__(self, leaders: Across | None, here: ByMessages | ByBoard | None) -> None:
         self._leaders, self._here, self._alike = leaders, here, True
+        self.waits: Sequence[Any] | None = ()  # the requests that it waits for; None once all are here
 
     def come(self, token: int) -> None:
         self._steps = self._meet(token)
 
     def all_here(self) -> bool:
-        return next(self._steps, "over") is not None
+        self.waits = next(self._steps, None)
+        return self.waits is None
 
     def alike(self) -> bool:
         """Whether all came for the same call, once all are here."""
         return self._alike
 
-    def _meet(self, token: int) -> Iterator[None]:
+    def _meet(self, token: int) -> Waits:
         self._alike = True
         yield from self._meet_here(token)
         found = True
@@ -138,9 +147,9 @@ class ByNodes:
         yield from self._meet_here(int(found))  # the others learn what the first rank has found
         self._alike = found and self._alike
 
-    def _meet_here(self, token: int) -> Iterator[None]:
+    def _meet_here(self, token: int) -> Waits:
         if self._here is not None:
             self._here.come(token)
             while not self._here.all_here():
-                yield
+                yield ()
             self._alike = self._here.alike()

@@ -17,6 +17,8 @@ T = TypeVar("T")
 Parts = Sequence[Sequence[slice]]
 Ready = Callable[[], int]
 Done = Callable[[int], object]
+Watched = tuple[Array, Array]
+NEVER = 2**62  # a goal
 EXACT = 8  # last elements of an array from `zeros` that are never rounded: numbers beside the sums
 POLL = 1e-4  # seconds between looks at what another thread writes
 
@@ -49,11 +51,14 @@ class Communicator(Protocol):
     def allreduce(self, array: Array, stream: Any = None) -> None:
         """Sums `array` over the ranks, in place."""
 
-    def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
+    def allreduce_in_parts(
+        self, array: Array, parts: Parts, ready: Ready, done: Done, watched: Watched | None = None
+    ) -> None:
         """Sums the parts of `array` over the ranks, in place, in this order, each once all ranks have written it.
 
         `ready` returns the number of parts that this rank has written; done(i) is called once part i is summed. No
-        other call may be made until all are written.
+        other call may be made until all are written. What `ready` depends on may be `watched`, rows of words (k, n) and
+        (goal, bell): it is asked when the first words of all rows have reached the goal, or the bell is not 0.
         """
 
     def zeros(self, size: int, dtype: str) -> Array:
@@ -100,7 +105,9 @@ class InPlace:
     def allreduce(self, array: Array, stream: Any = None) -> None:
         raise NotImplementedError
 
-    def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
+    def allreduce_in_parts(
+        self, array: Array, parts: Parts, ready: Ready, done: Done, watched: Watched | None = None
+    ) -> None:
         for i, part in enumerate(parts):
             while ready() <= i:
                 time.sleep(POLL)

@@ -1,21 +1,22 @@
 """Ranks as MPI processes: host arrays, blocking calls, and waiting that leaves the core to a learner."""
 
+import ctypes
 import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from mmap import mmap
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mpibow.errors import CommunicationError
 
-from .across import PIECE, Across, ByNodes, in_parts
+from .across import PIECE, Across, ByNodes, Waits, in_parts
 from .cgroups import machine_cores
-from .communicator import Array, Done, InPlace, Parts, Ready, describe, differ, flat
+from .communicator import NEVER, Array, Done, InPlace, Parts, Ready, Watched, describe, differ, flat
 from .library import initialise, load, short
 from .pulse import Pulse
 from .shared import ByBoard, ByMessages, SharedRows, add_up, open_shared, ordered, rows_of
@@ -28,7 +29,8 @@ LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds
-EARLY = 0.9  # of the expected time is slept
+PAUSE, REST = 2e-4, 5e-4  # seconds of one on a communication thread, which waits for data, or for learners
+LOOK = 0.01  # seconds in which it does not look for its launcher
 FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail alike
 ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
 
@@ -66,7 +68,7 @@ class Mpi(InPlace):
         self.pulse.ranks = self.size, self.local_size
         self._largest = largest
         self._spin = SPIN_ALONE if self.local_size <= machine_cores() else SPIN
-        self._pace = 0.0  # seconds an element of the last part of a sum
+        self._test = ctypes.cast(ctypes.CDLL(mpi.__file__).MPI_Test, ctypes.c_void_p).value or 0
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
         self._meeting: ByMessages | ByBoard | ByNodes = ByMessages(mpi, self._comm)
@@ -138,7 +140,9 @@ class Mpi(InPlace):
             else:
                 self._add_up_by(self._scratch.rows.view(whole.dtype), whole)
 
-    def allreduce_in_parts(self, array: Array, parts: Parts, ready: Ready, done: Done) -> None:
+    def allreduce_in_parts(
+        self, array: Array, parts: Parts, ready: Ready, done: Done, watched: Watched | None = None
+    ) -> None:
         shared = rows_of(array)
         board = self._here if isinstance(self._here, ByBoard) else None
         if shared is None or (board is None and len(shared.rows) > 1):
@@ -150,16 +154,18 @@ class Mpi(InPlace):
             pieces = [
                 [piece for span in part for piece in self._pieces(rows[:, span], rough - span.start)] for part in parts
             ]
-            steps = in_parts(pieces, ready, board)
-            for i, part in enumerate(parts):
-                begin = time.monotonic()
-                size = sum(span.stop - span.start for span in part)
-                self._finish(
-                    lambda: (next(steps) > i) & self._alike(what),  # noqa: B023  it is called at once
-                    longest=LONGEST_SLEEP / 2,
-                    expected=self._pace * size,
-                )
-                self._pace = (time.monotonic() - begin) / max(size, 1)
+            steps, alike = in_parts(pieces, ready, board), False
+            for i in range(len(parts)):
+                while True:
+                    over, written, requests = next(steps)
+                    alike = alike or self._alike(what)
+                    if over > i and alike:
+                        break
+                    self.pulse.waiting = what if written > over else ""
+                    if not (requests or alike) and isinstance(self._meeting, ByNodes):
+                        requests = self._meeting.waits or ()  # MPI sends only while it is polled
+                    often = board is not None or not (watched and (alike or requests))
+                    self._poll(requests, watched, PAUSE if written > over else REST, often)
                 done(i)
             if board is not None:
                 board.before += len(parts)
@@ -221,11 +227,11 @@ class Mpi(InPlace):
     def _add_up(self, rows: Array, rough: int = 0) -> None:
         """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written."""
         steps = in_parts([list(self._pieces(rows, rough))], lambda: 1)
-        self._finish(lambda: next(steps) == 1, longest=SHORTEST_SLEEP)
+        self._finish(lambda: next(steps)[0] == 1, longest=SHORTEST_SLEEP)
         if len(rows) > 1:
             self._meet_here()
 
-    def _pieces(self, rows: Array, rough: int) -> Iterator[Iterator[None]]:
+    def _pieces(self, rows: Array, rough: int) -> Iterator[Waits]:
         """The pieces of this rank's share of the sums of `rows`; the first `rough` elements may be rounded."""
         rough = max(rough, 0) * self.narrow
         for each, narrow in ((rows[:, :rough], True), (rows[:, rough:], False)):
@@ -245,7 +251,7 @@ class Mpi(InPlace):
         """A call, inside of which all ranks are there; `late`: they meet meanwhile, and `_alike` is asked."""
         if not self._free.acquire(blocking=False):
             raise CommunicationError(f"{what}: another call is under way on a second thread, or one was cut short")
-        self.pulse.waiting = what
+        self.pulse.waiting = "" if late else what
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be sent.
         try:
             self._come(what)
@@ -279,14 +285,25 @@ class Mpi(InPlace):
             self._refuse(self._comm.allgather(what))
         return here
 
+    def _poll(self, requests: Sequence[Any], watched: Watched | None, pause: float, often: bool) -> None:
+        """Waits for these requests or what is `watched`, with pauses, without Python; `often`: for one pause."""
+        from mpibow.kernels.compiled import words
+
+        if os.getppid() != self._launcher:
+            raise self._orphaned()
+        reached, asked = watched or (np.zeros((1, 1), np.int64), np.array([NEVER, 0]))
+        addresses = np.array([self._mpi._addressof(each) for each in requests], np.int64)
+        pauses = 1 if often else round(LOOK / pause)
+        if code := words.poll(addresses, reached, asked, self._test, words.usleep(), round(1e6 * pause), pauses):
+            raise self._mpi.Exception(code)
+
     def _until(
         self,
         is_over: Callable[[], bool],
         seconds: float | None = None,
         longest: float = LONGEST_SLEEP,
-        expected: float = 0.0,
     ) -> bool:
-        """Sleeps until `is_over`, about `expected` seconds; False after `seconds`, or without a launcher."""
+        """Sleeps until `is_over`; False after `seconds`, or without a launcher."""
         start = time.monotonic()
         alone = threading.current_thread() is threading.main_thread()
         while not is_over():
@@ -296,8 +313,7 @@ class Mpi(InPlace):
             if alone and waited < self._spin:
                 os.sched_yield()
             elif waited > SPIN:
-                rest = EARLY * expected - waited
-                time.sleep(min(max(waited / 16, rest, SHORTEST_SLEEP), longest))  # late by a sixteenth, or 0.1 ms
+                time.sleep(min(max(waited / 16, SHORTEST_SLEEP), longest))  # late by a sixteenth, or 0.1 ms
         return True
 
     def _meet_here(self) -> None:

@@ -4,7 +4,7 @@ import mmap
 import os
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -63,7 +63,7 @@ def add_rows(rows: Array) -> Array:
     return total
 
 
-def add_up(rows: Array) -> Iterator[None]:
+def add_up(rows: Array) -> Iterator[Sequence[Any]]:
     """The sum of `rows` (ranks, n) into all of them, once it is begun: it never waits."""
     for start in range(0, rows.shape[1], BLOCK):
         block = rows[:, start : start + BLOCK]

@@ -47,9 +47,13 @@ class Stages:
         """Before the learners begin."""
         self._reached[:] = 0
 
+    @property
+    def words(self) -> Array:
+        return self._reached[: self._replicas.count]
+
     def reached(self, b: int) -> bool:
         """Whether all learners have reached stage b."""
-        return bool((self._reached[: self._replicas.count, 0] > b).all())
+        return bool((self.words[:, 0] > b).all())
 
     def finite(self, b: int) -> bool:
         """Whether all losses, and all gradients of weights that stage b has a part of, are finite; it is reached."""

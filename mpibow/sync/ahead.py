@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.comm import Communicator
-from mpibow.comm.communicator import POLL
+from mpibow.comm.communicator import NEVER
 from mpibow.kernels import Local
 from mpibow.trace import Trace
 
@@ -24,7 +24,6 @@ from .buckets import Buckets, Share, Stages, Way, WayTrial, chosen
 from .engine import Engine
 from .outbox import Book, Message, Tally
 
-EARLY = 0.95  # of the time that a bucket took before, its end is looked for
 QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
 
 
@@ -34,11 +33,12 @@ class Staged:
     """
 
     def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
-        self._buckets, self._local, self._turn, self._begin = buckets, local, turn, time.perf_counter()
-        self._updates, self._over = threading.Lock(), threading.Event()
+        self._buckets, self._local, self._turn = buckets, local, turn
+        self._updates, self._over = threading.Lock(), False
         self._written = list[float]()  # when each bucket was
         self._last = self.seconds = 0.0  # when the last bucket was summed; the time that sums took
         self.message: Message | None = None
+        self._call = np.array([NEVER, 0])  # what `_ready` is asked for: stages reached, and a bell
 
     @QUIET
     def run(self, close: Callable[[Message | None], Tally | None]) -> Tally | None:
@@ -48,12 +48,7 @@ class Staged:
             whole = engine.sending
             self._passes, self._step = engine.passes(self._local, whole.reshape(1, -1)), engine.update(self._local)
             parts = [buckets.spans(b, whole.size - engine.size) for b in buckets.order]
-            while (
-                not self._over.wait(max(self._begin + buckets.delay - time.perf_counter(), POLL)) and not self._ready()
-            ):
-                pass  # until the first bucket is there this rank is not one that waits for others
-            buckets.delay = EARLY * (time.perf_counter() - self._begin)
-            buckets.comm.allreduce_in_parts(whole, parts, self._ready, self._summed)
+            buckets.comm.allreduce_in_parts(whole, parts, self._ready, self._summed, (buckets.stages.words, self._call))
             engine.advance()
             return close(self.message)
         finally:
@@ -62,7 +57,7 @@ class Staged:
 
     def stop(self) -> list[range]:
         """The learners have ended: the chunks that are still to be updated."""
-        self._over.set()
+        self._over = True
         with self._updates:  # it has an update to end at most
             return [part for own in self._buckets.chunks[len(self._written) :] for part in own]
 
@@ -70,23 +65,24 @@ class Staged:
         """All buckets are updated; with the last one the numbers beside the sums are entered."""
         rest = len(self._buckets.order) - len(self._written)
         self._written += [time.perf_counter()] * rest
+        self._call[1] = 1
 
     def _ready(self) -> int:
         """The number of buckets that are updated, once one more is if it can be."""
         buckets, stages, b = self._buckets, self._buckets.stages, len(self._written)
-        if b < buckets.ahead and not self._over.is_set():
-            if not stages.reached(buckets.of_stages[b][-1]):
-                return b
+        self._call[:] = NEVER, 0
+        if b < buckets.ahead and not self._over and stages.reached(buckets.of_stages[b][-1]):
             with self._updates, buckets.trace.span("communication", "update"):
-                if self._over.is_set():
+                if self._over or not all(map(stages.finite, buckets.of_stages[b])):
+                    self._over = True
                     return b
-                if all(map(stages.finite, buckets.of_stages[b])):
-                    for part in buckets.chunks[b]:
-                        self._step(part)
-                    self._written.append(time.perf_counter())
-                else:
-                    self._over.set()
-        return len(self._written)
+                for part in buckets.chunks[b]:
+                    self._step(part)
+                self._written.append(time.perf_counter())
+        b = len(self._written)
+        if b < buckets.ahead and not self._over:
+            self._call[0] = buckets.of_stages[b][-1] + 1
+        return b
 
     def _summed(self, i: int) -> None:
         begin, self._last = max(self._written[i], self._last), time.perf_counter()

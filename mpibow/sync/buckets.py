@@ -6,6 +6,7 @@ from statistics import median
 from typing import NamedTuple, Protocol
 
 from mpibow.comm import Communicator
+from mpibow.graph import Array
 from mpibow.trace import Trace
 
 from .engine import Engine
@@ -25,6 +26,10 @@ class Stages(Protocol):
     @property
     def needed(self) -> Sequence[int]:
         """For each stage the number of the first step that reads its weights."""
+
+    @property
+    def words(self) -> Array:
+        """(k, n): of each row the first word is the number of stages that a learner has reached."""
 
     def begin(self) -> None:
         """The learners are about to begin."""
@@ -75,7 +80,6 @@ class Buckets:
         self.ahead = min(self.way.ahead, count - 1)
         late = sorted(range(self.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
         self.order = [*range(self.ahead), *late]  # in which they are sent
-        self.delay = 0.0  # seconds until the first one is done, about
 
     def spans(self, b: int, numbers: int) -> list[slice]:
         """Bucket b's elements; the last one sent has the `numbers` at the array's end too."""
