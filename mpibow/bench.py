@@ -68,8 +68,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
         peak = device.memory.peak
         held = dict[str, object]()
         if peak is not None:
-            execution = session.learners.execution
-            held = {"execution": execution, "python_share": 1 - idle / elapsed, "device_memory": peak}
+            held = {"execution": session.learners.execution, "python_share": 1 - idle / elapsed, "device_memory": peak}
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()
     return {
         "images_per_second": len(times) * sum(counts) * job.config.batch_size / elapsed,

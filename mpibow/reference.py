@@ -45,8 +45,8 @@ def wrapped(title: str, names: list[str]) -> list[str]:
 
 def settings() -> str:
     """Every setting that mpibow.fit takes, its default and its meaning. Net and data are arguments of their own."""
-    listed = [row for row in rows(Config) if row[0].partition(".")[0] not in ("model", "data")]
-    lines = [line for path, default, text in listed for line in entry(path, default, text)]
+    listed = (row for row in rows(Config) if row[0].partition(".")[0] not in ("model", "data"))
+    lines = [line for row in listed for line in entry(*row)]
     return textwrap.indent("\n".join(lines), "        ")
 
 

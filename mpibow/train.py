@@ -150,9 +150,8 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         rates = arguments.find_lr_rates or f"{LOWEST:g}:{HIGHEST:g}"
         return find_rate(job, train, comm, rates, arguments.find_lr_iterations)
     note = "\n".join(filter(None, (note, warning)))
-    trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
-    stopped = trained.summary.stopped
-    return EXIT_INTERRUPTED if stopped == "SIGINT" else EXIT_REQUEUE if trained.summary.interrupted else 0
+    summary = train(job, comm, resume=arguments.resume, note=note, trace=trace).summary
+    return EXIT_INTERRUPTED if summary.stopped == "SIGINT" else EXIT_REQUEUE if summary.interrupted else 0
 
 
 if __name__ == "__main__":

@@ -16,11 +16,10 @@ from .site import BySample, Function, ModuleArray, Result, Site, Value, dtype_of
 def rows(site: Site, table: Tensor, index: Value) -> Tensor:
     """table (k, ...)[index (...)], whose rows may occur twice."""
     width = prod(table.shape[1:])
-    wanted = index.shape
     flat = ops.reshape(table, (table.shape[0], width))
     numbers = ops.reshape(site.tensor(index), (-1, 1))
     found = ops.gather(flat, 0, ops.expand(numbers, (numbers.shape[0], width)))
-    return ops.reshape(found, (*wanted, *table.shape[1:]))
+    return ops.reshape(found, (*index.shape, *table.shape[1:]))
 
 
 def embedding(
@@ -62,8 +61,7 @@ def _number_of(extent: int, batch: int) -> Tensor:
     """An extent as a tensor; the batch size not as a constant, which would hold for this size alone."""
     if extent != batch:
         return ops.constant(extent)
-    last = integer_reduction(ops.arange(batch), "max", 0)
-    return integer(last, "+", ops.constant(1))
+    return integer(integer_reduction(ops.arange(batch), "max", 0), "+", ops.constant(1))
 
 
 def _flat_places(places: Sequence[Array | Tensor], extents: Sequence[int], batch: int) -> Array | Tensor:
@@ -86,17 +84,15 @@ def indexed(site: Site, self: Value, indices: Sequence[Value | None]) -> Tensor:
     x = site.tensor(self)
     places = _numbered(site, self, indices)
     axes = [*places]
-    together = axes == list(range(axes[0], axes[-1] + 1))
     flat = _flat_places([*places.values()], [x.shape[axis] for axis in axes], site.batch)
     order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
     front = ops.permute(x, *order) if order != [*range(len(order))] else x
     extents = front.shape[len(axes) :]
     found = rows(site, ops.reshape(front, (prod(front.shape[: len(axes)]), *extents)), flat)
-    if not axes[0] or not together:
+    if not axes[0] or axes != list(range(axes[0], axes[-1] + 1)):  # some lie apart
         return found
     rank, before = flat.ndim, axes[0]
-    back = [*range(rank, rank + before), *range(rank), *range(rank + before, found.ndim)]
-    return ops.permute(found, *back)
+    return ops.permute(found, *range(rank, rank + before), *range(rank), *range(rank + before, found.ndim))
 
 
 def index_select(site: Site, self: Value, dim: int, index: Value) -> Tensor:
@@ -109,8 +105,7 @@ def unfolded(site: Site, self: Value, dimension: int, size: int, step: int) -> T
     at = dimension % len(self.shape)
     starts = np.arange(0, self.shape[at] - size + 1, step)
     made = indexed(site, self, [None] * at + [starts[:, None] + np.arange(size)])
-    rank = made.ndim
-    return ops.permute(made, *(axis for axis in range(rank) if axis != at + 1), at + 1)
+    return ops.permute(made, *(axis for axis in range(made.ndim) if axis != at + 1), at + 1)
 
 
 def bags_of(

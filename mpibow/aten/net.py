@@ -115,9 +115,8 @@ class TorchNet:
 
     def lengths(self, names: Sequence[str]) -> tuple[int, ...]:
         """The lengths that it takes the inputs of these names at, in rising order; () where it has none of them."""
-        nets = (*self.shorter, self)
-        found = {each.shape[0] for net in nets for each in net.program.inputs if each.name in names and each.shape}
-        return tuple(sorted(found))
+        inputs = [each for net in (*self.shorter, self) for each in net.program.inputs]
+        return tuple(sorted({each.shape[0] for each in inputs if each.name in names and each.shape}))
 
     def _fitting(self, tensors: Mapping[str, Tensor]) -> "TorchNet":
         """The net that takes sequences of this length; itself where none does."""
@@ -227,9 +226,8 @@ def _resolved(value: Argument, values: Mapping[str, Any], batch: int) -> Any:
 def check(net: TorchNet) -> None:
     """Raises ConfigError where an operator has no counterpart, naming all such places in the module's source."""
     for batch in (2, 3):
-        graph = Graph()
         refusals = list[str]()
-        net.built(graph, batch, refusals)
+        net.built(Graph(), batch, refusals)
         lacking = any(call.operator not in net.known for call in net.program.calls)
         if len(refusals) == 1 and not lacking:
             raise ConfigError(f"from_torch: {refusals[0]}")

@@ -52,7 +52,7 @@ def is_random(node: Node) -> bool:
 
 def dtype_name(kind: torch.dtype) -> str:
     name = str(kind).removeprefix("torch.")
-    return "bool" if name == "bool" else FLOAT if "float" in name else "int32" if "int" in name else name
+    return FLOAT if "float" in name else "int32" if "int" in name else name
 
 
 def array_of(tensor: Tensor) -> Array:

@@ -41,7 +41,7 @@ class SourcePlace:
 
     def __str__(self) -> str:
         part = f"{self.part} ({self.kind})" if self.part else self.kind
-        return ", ".join(filter(None, (part, f"{self.source}: {self.line}" if self.source else "")))
+        return f"{part}, {self.source}: {self.line}" if self.source else part
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,7 @@ def recurrent(
     def turned(x: Tensor) -> Tensor:
         return x if batch_first else ops.transpose(x, 0, 1)
 
-    rate = dropout if train else 0.0
-    y, last = layered(add, turned(site.floats(input)), given, num_layers, bidirectional, rate)
+    y, last = layered(add, turned(site.floats(input)), given, num_layers, bidirectional, dropout if train else 0.0)
     return [turned(y), *last]
 
 

@@ -38,8 +38,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 def squeeze(site: Site, self: Value, dim: Axes | None = None) -> Tensor:
     x = site.tensor(self)
     if dim is None:
-        made = site.call.shape or ()
-        return reshape(x, [n.times * site.batch if isinstance(n, BatchExtent) else n for n in made])
+        return reshape(x, [n.times * site.batch if isinstance(n, BatchExtent) else n for n in site.call.shape or ()])
     axes = {each % x.ndim for each in listed(dim)}
     return reshape(x, [extent for axis, extent in enumerate(x.shape) if axis not in axes or extent != 1])
 
@@ -55,9 +54,9 @@ def expand(site: Site, self: Value, size: Sequence[int]) -> Value:
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     shape = (1,) * (len(repeats) - x.ndim) + x.shape
     split = [extent for size in shape for extent in (1, size)]
-    wide = [extent for n, size in zip(repeats, shape, strict=True) for extent in (n, size)]
-    made = ops.expand(ops.reshape(x, split), tuple(wide))
-    return ops.reshape(made, tuple(n * size for n, size in zip(repeats, shape, strict=True)))
+    wide = tuple(extent for n, size in zip(repeats, shape, strict=True) for extent in (n, size))
+    made = ops.expand(ops.reshape(x, split), wide)
+    return ops.reshape(made, [n * size for n, size in zip(repeats, shape, strict=True)])
 
 
 def cat(site: Site, tensors: Sequence[Value], dim: int = 0) -> Tensor:

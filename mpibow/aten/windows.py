@@ -118,9 +118,8 @@ def avg_pool(
     if axes == 3:
         need(not ceil_mode and count_include_pad, "a pool of volumes with ceil_mode, or with count_include_pad=False")
         frames = neighbours(y, kernel_size, step, padding)
-        y = combined(ops.add, frames)
-        count = count * len(frames)
-        y = y * (1 / len(frames)) if len(frames) > 1 else y
+        y = combined(ops.add, frames) * (1 / len(frames))
+        count *= len(frames)
     return y if divisor_override is None else y * (count / divisor_override)
 
 
@@ -167,8 +166,9 @@ def from_columns(
     places = [numbers[place].ravel() for place in elements(numbers.shape, kernel, step, apart)]
     flat = ops.reshape(x, (x.shape[0] * x.shape[1] // len(places), -1))
     index = ops.expand(ops.constant(np.concatenate(places)[None]), flat.shape)
-    image = ops.scatter_add(flat, 1, index, (flat.shape[0], height * width))
-    whole = ops.reshape(image, (x.shape[0], -1, height, width))
+    whole = ops.reshape(
+        ops.scatter_add(flat, 1, index, (flat.shape[0], height * width)), (x.shape[0], -1, height, width)
+    )
     return padded(whole, [-pads[1], -pads[1], -pads[0], -pads[0]])
 
 
@@ -216,8 +216,7 @@ def resized(
     times = [matrix.shape[1] / len(matrix) for matrix in matrices]
     whole = all(float(each).is_integer() for each in [*times, *(scale_factors or ())])
     if mode is not None and whole and not align_corners:
-        scale = both([int(each) for each in times], axes)
-        return images(x, axes, partial(ops.upsample, scale=scale, mode=mode))
+        return images(x, axes, partial(ops.upsample, scale=both([int(each) for each in times], axes), mode=mode))
     for axis, matrix in enumerate(matrices, x.ndim - axes):
         if not np.array_equal(matrix, np.eye(len(matrix))):
             turned = axis < x.ndim - 1

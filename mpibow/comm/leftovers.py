@@ -28,10 +28,7 @@ def sweep(memory: Path = Path("/dev/shm"), folders: Path | None = None, age: flo
     folders = Path(os.environ.get("PMIX_SYSTEM_TMPDIR", tempfile.gettempdir())) if folders is None else folders
     found = [path for path in _named(memory, MEMORY, age) if path.is_file()]
     found += [path for path in _named(folders, SESSION, age) if path.is_dir() and _is_dead(path)]
-    if not found:
-        return ""
-    used = _used()
-    if used is None:
+    if not found or (used := _used()) is None:
         return ""
     gone, size = 0, 0
     for path in found:

@@ -53,8 +53,7 @@ class Stop:
     median: Annotated[Count, "above, below and patience check the median of so many last values"] = 1
 
     def __post_init__(self) -> None:
-        limits = (self.epochs, self.accuracy, self.minutes, self.iterations, self.metric)
-        if all(limit is None for limit in limits):
+        if {self.epochs, self.accuracy, self.minutes, self.iterations, self.metric} == {None}:
             raise ConfigError("one of epochs, accuracy, minutes, iterations, metric must be set, got null for all")
         given = [name for name in ("above", "below", "patience") if getattr(self, name) is not None]
         if self.metric is None:

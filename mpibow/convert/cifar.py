@@ -82,19 +82,15 @@ def read_cifar(
             return read_cifar(archives[version], set_=set_, coarse=coarse, any_count=any_count)
         source = _folder(source, version)
         chosen = {name: path for name, path in there[version].items() if name in version.files or name in NAMES}
-        contents = _unpacked(source, chosen, workers)
+        packed = sum(path.suffix in ENDS for path in chosen.values())
+        with spreader(max(1, min(workers, packed))) as each:
+            found = watched(each(read_content, chosen.values()), len(chosen), f"{source}: read", " files")
+            contents = dict(zip(chosen, found, strict=True))
     if (version.set, coarse) not in LABELS:
         raise RecordError(f"{source}: {TITLES[version.set]} has no coarse labels, CIFAR-100 has; leave out --coarse")
     labels = LABELS[version.set, coarse]
     batches = {name: batch_of(contents.pop(name), name, labels, any_count) for name in version.files}
     return Cifar(version, batches, _class_names(contents, labels))
-
-
-def _unpacked(folder: Path, paths: Mapping[str, Path], workers: int) -> dict[str, Content]:
-    packed = sum(path.suffix in ENDS for path in paths.values())
-    with spreader(max(1, min(workers, packed))) as each:
-        contents = watched(each(read_content, paths.values()), len(paths), f"{folder}: read", " files")
-        return dict(zip(paths, contents, strict=True))
 
 
 def read_content(path: Path) -> Content:

@@ -56,8 +56,9 @@ def index(path: Path) -> tuple[ImageGroup, str]:
         if place != size:
             raise RecordError(f"{path}: goes on for {size - place:,} bytes after its last record, {count - 1}; {AGAIN}")
     starts, sizes, labels = np.array(rows, np.int64).T
-    title = f"{path.name}: record "
-    group = ImageGroup(str(path.parent), title, str(path), range(count), starts, sizes, labels.astype(np.int32))
+    group = ImageGroup(
+        str(path.parent), f"{path.name}: record ", str(path), range(count), starts, sizes, labels.astype(np.int32)
+    )
     return group, file_checksum(path)
 
 

@@ -88,8 +88,7 @@ def listed(each: Each, found: PartFiles, classes: Sequence[str]) -> Entries:
     """
     there = places(found)
     table = _numbers(there[0].root if there else "", {place.synset for place in there}, classes)
-    groups = each(partial(_group, table), there)
-    entries = Entries(watched(groups, len(there), "look through", " classes"))
+    entries = Entries(watched(each(partial(_group, table), there), len(there), "look through", " classes"))
     refuse_empty_and_twice(entries)
     if not len(entries):
         raise RecordError(f"{found.paths[0].parent}: has no images ({', '.join(SUFFIXES)})")
@@ -111,8 +110,7 @@ def flat(
         )
     folder, title = (path.parent, f"{path.name}: ") if found.form == "flat" else (path, "")
     group = _group({"": 0}, ClassPlace("", str(folder), title, str(path), 0, None))
-    entries = Entries([group])
-    refuse_empty_and_twice(entries)
+    refuse_empty_and_twice(Entries([group]))
     synsets = validation_labels(labels, [Path(str(name)).name for name in group.names], numbered)
     classes = list(classes) or sorted(set(synsets))
     table = _numbers(str(labels), set(synsets), classes)

@@ -100,5 +100,4 @@ def _table(frame: Frame) -> SourceTable:
             column = column.astype(object).where(column.notna(), None)
         columns[str(name)] = list(column)
     count = len(next(iter(columns.values()), []))
-    rows = list(getattr(frame, "index", range(count)))
-    return SourceTable(Path("frame"), "frame", columns, rows, "row")
+    return SourceTable(Path("frame"), "frame", columns, list(getattr(frame, "index", range(count))), "row")

@@ -46,9 +46,7 @@ def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[Fil
     if index is None:
         return [FilePiece(path, 0, 0, end)]
     found = []
-    first = 0
-    start = 0
-    at = 0
+    first = start = at = 0
     number = -1
     try:
         lines = content_of(index).decode("ascii").splitlines()

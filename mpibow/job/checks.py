@@ -142,8 +142,7 @@ def long_period(config: Config, samples: int, learners: int) -> str:
 def poor_fits(job: Job, counts: Counts) -> list[str]:
     """Warnings of batches and of a period that do not fit `counts` learners by rank, '' for each that fits."""
     fit = (job.config, job.train.count, sum(counts))
-    graph = job.build(job.config.batch_size, True)
-    return [few_values(graph, min(counts)), long_iteration(*fit), long_period(*fit)]
+    return [few_values(job.build(job.config.batch_size, True), min(counts)), long_iteration(*fit), long_period(*fit)]
 
 
 def described(data: Samples) -> str:

@@ -50,9 +50,11 @@ def free_memory(ranks: int) -> int:
     """
     available = int(psutil.virtual_memory().available)
     left = memory_left()
-    own = addresses_left()
     share = (available if left is None else min(available, left)) // ranks
-    return share if own is None else min(share, own)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)  # of addresses, touched or not
+    if limit == resource.RLIM_INFINITY:
+        return share
+    return min(share, max(limit - int(psutil.Process().memory_info().vms), 0))
 
 
 def check_group(comm: Communicator, need: Mapping[str, int]) -> None:
@@ -69,12 +71,6 @@ def check_group(comm: Communicator, need: Mapping[str, int]) -> None:
                 f"memory: {len(needs)} rank(s) of a control group need {in_words(sum(needs))} ({parts} each), and its "
                 f"limit leaves {in_words(left)}: use fewer learners or a smaller batch_size, or ask for more memory"
             )
-
-
-def addresses_left() -> int | None:
-    """Bytes of addresses that this process may still take, touched or not, at least 0; None: no limit."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if limit == resource.RLIM_INFINITY else max(limit - int(psutil.Process().memory_info().vms), 0)
 
 
 def room_for(free: int, learner: int, most: int, lockable: int = 0, locked: int = 0) -> int:

@@ -74,8 +74,7 @@ class Sources:
         if isinstance(source, tuple) and len(source) == 2:
             if self.transform is not None:
                 return self._indexed(ArrayItems(source), name)
-            first, second = source
-            return self._arrays(first, second, name, classes)
+            return self._arrays(*source, name, classes)
         if isinstance(source, Mapping):
             return NamedArrays(source, name=name) if self.transform is None else self._indexed(ArrayItems(source), name)
         if isinstance(source, RecordSet | str | os.PathLike):

@@ -28,11 +28,10 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *
 
     def build(batch: int, training: bool = False) -> Graph:
         graph = Graph()
-        kinds = {name: np.dtype(dtype) for name, (_, dtype) in inputs.items()}
-        tensors = {
-            name: graph.input(name, (batch, *shape), FLOAT if kinds[name].kind == "f" else kinds[name].name)
-            for name, (shape, _) in inputs.items()
-        }
+        tensors = dict[str, Tensor]()
+        for name, (shape, given) in inputs.items():
+            dtype = np.dtype(given)
+            tensors[name] = graph.input(name, (batch, *shape), FLOAT if dtype.kind == "f" else dtype.name)
         loss = show_loss(net(**tensors), batch, weight if training else None)
         if loss.shape != (batch,):
             raise ShapeError(f"{loss.name}: the net's output must be one loss a sample, ({batch},), got {loss.shape}")

@@ -25,7 +25,7 @@ from .package import onnx_package
 from .translations import EXTENTS, TRANSLATIONS
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 # Older models are converted by the package. Opsets 24 to 28 have no other meaning of the operators that are read.
 OLDEST, FUNCTIONS, NEWEST = 13, 18, 28  # from FUNCTIONS on operators have bodies that can be inlined
@@ -82,8 +82,7 @@ def net_of(
         reader.types[name] = tensor.data_type
         floats = array.dtype.name in FLOATS
         trained = floats and array.ndim and not any(fnmatchcase(name, pattern) for pattern in constants)
-        wide = array.astype(np.float32) if floats and array.itemsize < 4 else array
-        (weights if trained else fixed)[name] = wide
+        (weights if trained else fixed)[name] = array.astype(np.float32) if floats and array.itemsize < 4 else array
     if wrong := (shapes or {}).keys() - {each.name for each in graph.input}:
         raise ConfigError(f"from_onnx: shapes: {source} has no input {min(wrong)}")
     wanted = list(outputs) or [each.name for each in graph.output]
@@ -172,19 +171,16 @@ class ModelReader:
         return ModuleInput(name_of(value.name), extents, self._numbers(value.name).name if dtype == WHOLE else dtype)
 
     def node(self, node: "NodeProto") -> OnnxNode:
+        attributes = ((each.name, self.onnx.helper.get_attribute_value(each)) for each in node.attribute)
         return OnnxNode(
             node.name or f"of {next(filter(None, node.output), '')}",
             f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type,
             tuple(node.input),
             tuple(node.output),
-            {each.name: self._attribute(each) for each in node.attribute},
+            {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes},
             tuple(self._dtype(name) if name else FLOAT for name in node.output),
             partial(self._fold, node),
         )
-
-    def _attribute(self, attribute: "AttributeProto") -> object:
-        value = self.onnx.helper.get_attribute_value(attribute)
-        return value.decode() if isinstance(value, bytes) else value
 
     def _numbers(self, name: str) -> np.dtype[Any]:
         """A value's type in the model; sequences have none."""

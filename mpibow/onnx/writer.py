@@ -59,8 +59,10 @@ class ModelWriter:
         """How many times the batch size each extent is; 0 for one of its own."""
         two, three = (graph.tensors[tensor].shape for graph in (self.two, self.three))
         times = [b - a for a, b in zip(two, three, strict=True)]
-        rule = f"{tensor} is {two} for a batch of 2, {three} of 3"
-        need(all(by in (0, a / 2) for by, a in zip(times, two, strict=True)), rule)
+        need(
+            all(by in (0, a / 2) for by, a in zip(times, two, strict=True)),
+            f"{tensor} is {two} for a batch of 2, {three} of 3",
+        )
         return times
 
     def kind(self, dtype: str) -> int:
@@ -136,14 +138,16 @@ class NodeWriter:
 
     def fixed(self, first: int) -> Shape:
         """Its first input's extents from this axis on, which constants are made for."""
-        rule = f"{self.op.kind}: an extent depends on the batch size, for which ONNX needs a number"
-        need(not any(self.model.times(self.node.inputs[0])[first:]), rule)
+        need(
+            not any(self.model.times(self.node.inputs[0])[first:]),
+            f"{self.op.kind}: an extent depends on the batch size, for which ONNX needs a number",
+        )
         return self.shapes[0][first:]
 
     def same(self) -> Any:
         """The operator, whose settings must not depend on the batch."""
-        need(self.node.op == self.twin, f"{self.op.kind}: its settings depend on the batch size")
-        return self.node.op
+        need(self.op == self.twin, f"{self.op.kind}: its settings depend on the batch size")
+        return self.op
 
 
 # The functions of formulas that ONNX has under other names than theirs.

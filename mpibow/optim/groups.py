@@ -44,8 +44,8 @@ class WeightGroup:
         return self.freeze.epochs if isinstance(self.freeze, Freeze) else math.inf if self.freeze else 0.0
 
     def __post_init__(self) -> None:
-        others = (self.weight_decay, self.l1, self.update)
-        if self.freeze is True and (self.lr_scale != 1.0 or others != (None, None, None)):
+        own = (self.lr_scale, self.weight_decay, self.l1, self.update)
+        if self.freeze is True and own != (1.0, None, None, None):
             raise ConfigError("freeze: frozen weights take no step; leave out lr_scale, weight_decay, l1 and update")
         if self.update is not None and not self.update.bare:
             raise ConfigError(
@@ -61,7 +61,7 @@ def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:
 def frozen_for(groups: Sequence[WeightGroup], name: str) -> float:
     """The epochs from the start for which a weight is frozen."""
     own = group_of(groups, name)
-    return 0.0 if own is None else own.length
+    return own.length if own else 0.0
 
 
 def frozen_of(groups: Sequence[WeightGroup], names: Sequence[str], epoch: float = 0.0) -> list[str]:
@@ -84,10 +84,8 @@ def trained_parts(groups: Sequence[WeightGroup], names: Sequence[str], epoch: fl
 def _key(groups: Sequence[WeightGroup], name: str) -> tuple[float, int]:
     """The epochs for which a weight is frozen, and the number of its optimiser, 0 without one of its own."""
     own = group_of(groups, name)
-    if own is None or own.update is None:
-        return frozen_for(groups, name), 0
-    others = [group.update for group in groups if group.update is not None]
-    return frozen_for(groups, name), 1 + others.index(own.update)
+    updates = [None, *(group.update for group in groups if group.update is not None)]
+    return frozen_for(groups, name), updates.index(own.update if own else None)
 
 
 def check_groups(groups: Sequence[WeightGroup], names: Sequence[str]) -> None:

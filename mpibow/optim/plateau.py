@@ -13,7 +13,10 @@ def better(rises: bool, value: float, than: float) -> bool:
 
 
 class Smooth:
-    """A schedule without drops."""
+    """A schedule without drops; its own rate is 1 throughout."""
+
+    def rate(self, epoch: float) -> float:
+        return 1.0
 
     def drops(self, before: float, after: float) -> bool:
         return False
@@ -36,9 +39,6 @@ class Plateau(Smooth):
     floor: Annotated[NotNegative, Below(1), "lowest rate, as a fraction of lr"] = 0.0
     _: KW_ONLY
     name: Literal["plateau"] = "plateau"
-
-    def rate(self, epoch: float) -> float:
-        return 1.0
 
     def improves(self, value: float, best: float | None, rises: bool) -> bool:
         if best is None or not math.isfinite(value):

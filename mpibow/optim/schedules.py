@@ -24,9 +24,6 @@ class ConstantRate(Smooth):
     _: KW_ONLY
     name: Literal["constant"] = "constant"
 
-    def rate(self, epoch: float) -> float:
-        return 1.0
-
 
 @dataclass(frozen=True)
 class StepDecay:

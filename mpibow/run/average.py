@@ -39,8 +39,7 @@ class Average:
             step = self.weights.dtype.type((1 - kept) / share)
             for start in range(0, centre.size, PIECE):
                 own = self.weights[start : start + PIECE]
-                new = centre[start : start + PIECE]
-                own += step * (new - own)
+                own += step * (centre[start : start + PIECE] - own)
         self._now = Averaged(position, share)
 
     def entry(self) -> dict[str, float] | None:

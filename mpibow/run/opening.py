@@ -103,7 +103,9 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     comm.narrow = config.wire == "bf16"
     if comm.narrow and (device.enqueues or plan.weight_dtype != "float32"):
         raise ConfigError("wire: bf16 rounds sums of float32 on CPUs alone; leave it out")
-    loading = choose_loading(job, comm)
+    wanted = "auto" if config.data is None else config.data.pipeline
+    choice = choose(wanted, job.train, comm.share(memory.facts(comm)))  # shared by all ranks
+    loading = loading_of(job, choice, comm.local_size)
     carrier, way = device.transport(job, comm, stack)
     # The room for learners, before any is taken
     evaluation = job.evaluation_plan() if job.evaluated else None
@@ -134,8 +136,8 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
     notes.append(send_first((start.centre, start.statistics, statistics), comm))
     auto = config.learners == "auto"
-    rows_are_free = not device.enqueues  # the host's take no memory until they are touched
-    capacity = max(min(room, config.tuner.most), most) if auto or rows_are_free else most
+    # A host's rows take no memory until they are touched
+    capacity = max(min(room, config.tuner.most), most) if auto or not device.enqueues else most
     replicas = Replicas(
         capacity,
         plan.layout.size,
@@ -288,7 +290,7 @@ def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compa
         history = replace(
             history, room=rooms, caps=tuple(caps(config.averaging, comm.size, job.train.count // batch)), cores=shares
         )
-    trial = Trial(start.timeline.counts(start.iteration), config.batch_size, start.learners[1]) if compares else None
+    trial = Trial(start.timeline.counts(start.iteration), batch, start.learners[1]) if compares else None
     return Tuning(config.tuner, history, trial, compared=kept is not None and kept.compared)
 
 
@@ -314,22 +316,13 @@ def _ledger_of(start: Start, job: Job) -> Ledger:
     (goal, target), by = job.config.stop.target, job.config.checkpoint.metric
     ledger = start.source.header.ledger if start.source.header else Ledger()
     rises = directions(job.measures).get(by or "accuracy", True)
-    ledger = ledger.continued(target, chooser_of(job), goal, by=by, rises=rises)
+    # The data that choose, as a checkpoint names them: where they have changed, there is no best so far
+    chooser = job.chooser or "test"
+    if chooser == "validation" and job.config.data is not None:
+        chooser += f" {job.config.data.validation}"
+    ledger = ledger.continued(target, chooser, goal, by=by, rises=rises)
     ledger.unheard = start.kept.untold if start.kept else 0
     return ledger
-
-
-def chooser_of(job: Job) -> str:
-    """The data that choose, as a checkpoint names them: where they have changed, there is no best so far."""
-    if job.chooser == "validation" and job.config.data is not None:
-        return f"validation {job.config.data.validation}"
-    return job.chooser or "test"
-
-
-def choose_loading(job: Job, comm: Communicator) -> Loading:
-    """The loading of this rank, by a choice that all ranks share. Collective."""
-    wanted = "auto" if job.config.data is None else job.config.data.pipeline
-    return loading_of(job, choose(wanted, job.train, comm.share(job.device.memory.facts(comm))), comm.local_size)
 
 
 def loading_of(job: Job, choice: PipelineChoice, ranks: int) -> Loading:

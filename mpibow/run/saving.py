@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpibow.errors import CheckpointError, ShapeError
-from mpibow.graph import Array
 from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint, directory, lock
 from mpibow.system import JsonObject, reason
@@ -26,21 +25,18 @@ class Saver:
     def __init__(self, session: "Session") -> None:
         self._session, self._settings = session, session.config.checkpoint
         self.last = session.start.source.checkpoint
-        self._document, self._inputs = self._net()
-        self.agreed()
-
-    def _net(self) -> tuple[Document | None, dict[str, Array]]:
-        """The net as JSON, and its arrays that are too long for JSON: the net's, the data's, the first statistics."""
-        job, first = self._session.job, self._session.start.first
-        inputs = {} if job.scaling is None else job.scaling.arrays()
+        job, first = session.job, session.start.first
+        self._document: Document | None = None  # the net as JSON
+        # Its arrays that are too long for JSON: the data's, the first statistics, the net's
+        self._inputs = {} if job.scaling is None else job.scaling.arrays()
         if first is not None:
-            inputs |= {FIRST: first}
+            self._inputs |= {FIRST: first}
         try:
-            document, arrays = saved(job.build)
+            self._document, arrays = saved(job.build)
+            self._inputs |= arrays
         except ShapeError as error:
-            self._session.reporter.note(f"checkpoints: mpibow.load can't read them: {error}")
-            return None, inputs
-        return document, inputs | arrays
+            session.reporter.note(f"checkpoints: mpibow.load can't read them: {error}")
+        self.agreed()
 
     def overdue(self) -> bool:
         """Whether a checkpoint is due by rank 0's clock; False on other ranks."""
@@ -57,7 +53,7 @@ class Saver:
         """Writes a checkpoint, links the ledger's best, and removes those that are not to be kept. Nothing may be under
         way."""
         session = self._session
-        synchroniser = self._session.synchroniser
+        synchroniser = session.synchroniser
         diverged = any(synchroniser.call(lambda comm: comm.share(session.resets.due)))
         header = {
             **session.lasting,

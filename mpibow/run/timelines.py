@@ -112,10 +112,12 @@ def differing(then: JsonObject, now: JsonObject) -> list[str]:
 
 def resumed_with(run: Path) -> list[str]:
     """The settings of OF_NUMBERS that were changed where `run` was resumed, according to its metrics."""
-    found = set[str]()
-    for line in read_file(run / "metrics.jsonl").split(b"\n")[:-1]:
-        event = json.loads(line)
-        found.update(event.get("other", ()) if event["event"] == "start" else ())
+    found = {
+        name
+        for line in read_file(run / "metrics.jsonl").split(b"\n")[:-1]
+        if (event := json.loads(line))["event"] == "start"
+        for name in event.get("other", ())
+    }
     return [name for name in OF_NUMBERS if name in found]
 
 
