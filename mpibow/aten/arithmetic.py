@@ -156,8 +156,9 @@ def index_put(
     if more or fill is None or mask is None or dtype_of(mask) != "bool" or mask.shape != self.shape[: len(mask.shape)]:
         refuse("it writes at places of its own; only x[mask] = number is there, else use torch.where or index_add")
     x = site.tensor(self)
-    wide = ops.reshape(site.tensor(mask), (*mask.shape, *(1 for _ in x.shape[len(mask.shape) :])))
-    return choose(site, wide, fill, x)
+    return choose(
+        site, ops.reshape(site.tensor(mask), (*mask.shape, *(1 for _ in x.shape[len(mask.shape) :]))), fill, x
+    )
 
 
 def bernoulli(site: Site, self: Value, p: float) -> Tensor:

@@ -104,9 +104,8 @@ def slice_scatter(
 
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     at = dim % x.ndim
-    row = ops.expand(src, (*x.shape[:at], *x.shape[at + 1 :]))
     first = index % x.shape[at]
-    return slice_scatter(x, unsqueeze(row, at), at, first, first + 1)
+    return slice_scatter(x, unsqueeze(ops.expand(src, (*x.shape[:at], *x.shape[at + 1 :])), at), at, first, first + 1)
 
 
 def triangle(lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:

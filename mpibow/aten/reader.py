@@ -84,10 +84,9 @@ class ExportReader:
         check_buffers(graph, specs, self.place)
         for node in graph.find_nodes(op="placeholder"):
             self._place(node, specs[node.name], state)
-        outputs = self._read(graph, ":")  # other names than those of weights
+        made = self._outputs(self._read(graph, ":"))  # other names than those of weights
         arrays = {name: array_of(tensor) for name, tensor in self.parameters.items()}
         frozen = tuple(name for name, tensor in self.parameters.items() if not tensor.requires_grad)
-        made = self._outputs(outputs)
         return TorchProgram(self.kind, tuple(self.inputs), arrays, self.buffers, needed(self.calls, made), made, frozen)
 
     def _read(self, graph: Graph, prefix: str = "") -> Any:
@@ -143,8 +142,9 @@ class ExportReader:
         if target == "getitem" and isinstance(values := self.values[node.args[0]], list | tuple):
             return values[node.args[1]]
         arguments = self._arguments(node)
-        leaves = pytree.tree_leaves(self._values(arguments))
-        if not is_random(node) and not any(isinstance(each, Ref) for each in leaves):
+        if not is_random(node) and not any(
+            isinstance(each, Ref) for each in pytree.tree_leaves(self._values(arguments))
+        ):
             return self._computed(node)
         operator = target.rstrip("_") if writes(target) else target
         if operator not in self.known and (parts := parts_of(node, self.known)) is not None:
@@ -182,10 +182,9 @@ class ExportReader:
         count = 1 if name_of(node.target) == WRAPPERS[0] else 4
         settings = node.args[:count]
         inner = self.values[node.args[count]]
-        sources = node.args[count + 1 :]
         if count > 1 and settings[2]:
             raise ConfigError(f"from_torch: autocast in {self.place}: leave it out, precision is a setting of the run")
-        made = self._inlined(inner.graph, sources, name)
+        made = self._inlined(inner.graph, node.args[count + 1 :], name)
         if count > 1 or settings[0]:
             return made
         return [
@@ -256,8 +255,9 @@ class ExportReader:
             raise ConfigError(
                 f"from_torch: {self.place}: a value depends on the batch size in another way than by samples"
             )
-        dtype = dtype_name(value.values[0].dtype)
-        return self._call(f"folded{len(self.calls)}", "by_sample", formula, dtype, formula["size"])
+        return self._call(
+            f"folded{len(self.calls)}", "by_sample", formula, dtype_name(value.values[0].dtype), formula["size"]
+        )
 
     def _inlined(self, graph: Graph, sources: Sequence[object], name: str) -> Any:
         """The results of a graph within the graph, whose inputs are these."""

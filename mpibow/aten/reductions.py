@@ -102,9 +102,9 @@ def var(
     x: Tensor, dim: Axes | None = None, unbiased: bool = True, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
     count = np.prod([x.shape[axis] for axis in axes_of(x, dim)])
-    less = float(unbiased if correction is None else correction)
     spread = reduced(ops.sum, ops.power(x - mean(x, dim, True), 2.0), dim, keepdim)
-    return spread / max(count - less, 1e-30)  # of one sample 0: a variance over the batch
+    # Of one sample 0: a variance over the batch.
+    return spread / max(count - float(unbiased if correction is None else correction), 1e-30)
 
 
 def root(x: Tensor) -> Tensor:

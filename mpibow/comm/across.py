@@ -22,9 +22,10 @@ Waits = Iterator[Sequence[Any]]  # whenever work waits, the requests that it wai
 
 def in_parts(
     parts: Sequence[Sequence[Waits]], ready: Ready, board: ByBoard | None = None
-) -> Iterator[tuple[int, int, Sequence[Any]]]:
+) -> Iterator[tuple[int, int, Sequence[Any] | None]]:
     """Works on the pieces of an array's parts, each once all ranks of the node have written it; yields, whenever it may
-    have to wait, how many of the parts are over on the node, and written, and the requests that it waits for.
+    have to wait, how many of the parts are over on the node, and written by this rank, and the requests that it waits
+    for; None: it may go on at once.
 
     `ready` is the number that this rank has written; `board` has those of the others, if there are any.
     """
@@ -32,19 +33,17 @@ def in_parts(
     to_come = deque((i, piece) for i, part in enumerate(parts) for piece in part)
     under_way = deque[tuple[int, Waits]]()
     while True:
-        written = least(WRITTEN, ready())
+        written = least(WRITTEN, mine := ready())
         while to_come and to_come[0][0] < written and len(under_way) < UNDER_WAY:
             under_way.append(to_come.popleft())
         waits = deque(next(piece, None) for _, piece in under_way)  # None: it has ended, and stays so
-        if to_come and waits and waits[0] is None:  # another one begins first
-            under_way.popleft()
-            continue
+        more = bool(to_come and waits) and waits[0] is None
         while under_way and waits[0] is None:
             under_way.popleft()
             waits.popleft()
         rest = under_way or to_come
         over = least(ENDED, min(rest[0][0] if rest else len(parts), written))
-        yield over, written, (waits and waits[0]) or ()
+        yield over, mine, None if more else (waits and waits[0]) or ()
 
 
 def narrowed(array: Array) -> Array:

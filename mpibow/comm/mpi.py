@@ -161,11 +161,13 @@ class Mpi(InPlace):
                     alike = alike or self._alike(what)
                     if over > i and alike:
                         break
-                    self.pulse.waiting = what if written > over else ""
+                    if requests is None:
+                        continue
+                    self.pulse.waiting = what if written > i else ""
                     if not (requests or alike) and isinstance(self._meeting, ByNodes):
                         requests = self._meeting.waits or ()  # MPI sends only while it is polled
                     often = board is not None or not (watched and (alike or requests))
-                    self._poll(requests, watched, PAUSE if written > over else REST, often)
+                    self._poll(requests, watched, PAUSE if written > i else REST, often)
                 done(i)
             if board is not None:
                 board.before += len(parts)
@@ -287,10 +289,13 @@ class Mpi(InPlace):
 
     def _poll(self, requests: Sequence[Any], watched: Watched | None, pause: float, often: bool) -> None:
         """Waits for these requests or what is `watched`, with pauses, without Python; `often`: for one pause."""
-        from mpibow.kernels.compiled import words
-
         if os.getppid() != self._launcher:
             raise self._orphaned()
+        try:
+            from mpibow.kernels.compiled import words
+        except ModuleNotFoundError:  # without numba
+            time.sleep(pause)
+            return
         reached, asked = watched or (np.zeros((1, 1), np.int64), np.array([NEVER, 0]))
         addresses = np.array([self._mpi._addressof(each) for each in requests], np.int64)
         pauses = 1 if often else round(LOOK / pause)
@@ -327,7 +332,7 @@ class Mpi(InPlace):
 
     def _orphaned(self) -> CommunicationError:
         return CommunicationError(
-            f"{self.pulse.waiting}: the process that started this rank, {self._launcher}, has ended"
+            f"{self.pulse.waiting or 'an exchange'}: the process that started this rank, {self._launcher}, has ended"
         )
 
 

@@ -39,8 +39,10 @@ def table(w: NodeWriter) -> str:
     """Numbers; along the batch those of its first sample, which all others must have as well."""
     two, three = (np.array(op.values, op.type).reshape(op.shape) for op in (w.op, w.twin))
     first = two[tuple(slice(1 if by else None) for by in w.model.times(w.node.name))]
-    same = (np.array_equal(np.broadcast_to(first, each.shape), each, equal_nan=True) for each in (two, three))
-    need(all(same), "its numbers depend on the batch size")
+    need(
+        all(np.array_equal(np.broadcast_to(first, each.shape), each, equal_nan=True) for each in (two, three)),
+        "its numbers depend on the batch size",
+    )
     return w.cast(w("Expand", first, w.extents()), w.op.type)
 
 
@@ -85,8 +87,7 @@ def clipped(w: NodeWriter, index: str, last: Input) -> str:
 
 def gathered(w: NodeWriter) -> str:
     (x, index), axis = w.x, w.op.axis
-    last = w("Sub", w("Gather", w("Shape", x), axis), 1)
-    return w("GatherElements", x, clipped(w, index, last), axis=axis)
+    return w("GatherElements", x, clipped(w, index, w("Sub", w("Gather", w("Shape", x), axis), 1)), axis=axis)
 
 
 def convolution(w: NodeWriter) -> str:
@@ -112,14 +113,19 @@ def pool(w: NodeWriter) -> str:
     """Padding that is counted is in front; windows that hang over the end have more padding there, never counted."""
     op = w.same()
     (x,) = w.x
-    front = np.array(w.op.padding)
+    front = np.array(op.padding)
     extents = np.array(w.fixed(2))
     if isinstance(op, ops.AvgPool2d) and op.count_padding and front.any():
         x = w("Pad", x, [0, 0, *front] * 2)
         front, extents = 0 * front, extents + 2 * front
     behind = np.maximum((np.array(w.y.shape[2:]) - 1) * op.stride + op.kernel - extents - front, 0)
-    operator = "MaxPool" if isinstance(op, ops.MaxPool2d) else "AveragePool"
-    return w(operator, x, kernel_shape=op.kernel, strides=op.stride, pads=[*front, *behind])
+    return w(
+        "MaxPool" if isinstance(op, ops.MaxPool2d) else "AveragePool",
+        x,
+        kernel_shape=op.kernel,
+        strides=op.stride,
+        pads=[*front, *behind],
+    )
 
 
 def by_matrices(matrix: Callable[[Any, int, int], Array]) -> Writer:
@@ -175,8 +181,7 @@ def gelu(w: NodeWriter) -> str:
 def attention(w: NodeWriter) -> str:
     q, k, v, *masks = w.x
     axes = [*range(len(w.shapes[0]))]
-    turned = w("Transpose", k, perm=[*axes[:-2], axes[-1], axes[-2]])
-    scores = w("Mul", w("MatMul", q, turned), w.op.scale)
+    scores = w("Mul", w("MatMul", q, w("Transpose", k, perm=[*axes[:-2], axes[-1], axes[-2]])), w.op.scale)
     if masks and w.dtypes[3] == FLOAT:
         scores = w("Add", scores, *masks)
     elif masks:
@@ -212,8 +217,7 @@ def recurrent(kind: str, w: NodeWriter) -> list[str]:
         hidden_size=w.op.units,
         **({"linear_before_reset": 1} if kind == "gru" else {}),
     )
-    steps = w("Transpose", w("Squeeze", y, [1]), perm=(1, 0, 2))
-    return [steps, *(w("Squeeze", each, [0]) for each in last)]
+    return [w("Transpose", w("Squeeze", y, [1]), perm=(1, 0, 2)), *(w("Squeeze", each, [0]) for each in last)]
 
 
 def normalised(w: NodeWriter) -> str:
@@ -233,8 +237,7 @@ def integer(w: NodeWriter) -> str:
     if sign in LOGICAL:
         return w(LOGICAL[sign] if w.dtypes[0] == "bool" else f"Bitwise{LOGICAL[sign]}", *x)
     if sign == "//":  # ONNX rounds to 0
-        quotient = w("Div", *(w.cast(each, "float64") for each in x))
-        return w.cast(w("Floor", quotient), "int32")
+        return w.cast(w("Floor", w("Div", *(w.cast(each, "float64") for each in x))), "int32")
     return w(INTEGER[sign], *x)
 
 
@@ -267,8 +270,7 @@ def scattered(w: NodeWriter) -> str:
     op = w.op
     need(op.shape[op.axis] == w.twin.shape[op.axis], "it adds along an axis whose length depends on the batch size")
     zeros = w.cast(w("Expand", 0.0, w.extents()), w.dtypes[0])
-    index = clipped(w, w.x[1], op.shape[op.axis] - 1)
-    return w("ScatterElements", zeros, index, w.x[0], axis=op.axis, reduction="add")
+    return w("ScatterElements", zeros, clipped(w, w.x[1], op.shape[op.axis] - 1), w.x[0], axis=op.axis, reduction="add")
 
 
 WRITERS: dict[type, Writer] = {

@@ -36,17 +36,19 @@ class Staged:
         self._buckets, self._local, self._turn = buckets, local, turn
         self._updates, self._over = threading.Lock(), False
         self._written = list[float]()  # when each bucket was
-        self._last = self.seconds = 0.0  # when the last bucket was summed; the time that sums took
+        self._last = self.seconds = 0.0  # when the last bucket was applied; the time that sums took
         self.message: Message | None = None
         self._call = np.array([NEVER, 0])  # what `_ready` is asked for: stages reached, and a bell
 
     @QUIET
-    def run(self, close: Callable[[Message | None], Tally | None]) -> Tally | None:
-        """After the exchange before this one."""
+    def run(self, before: Future[Any] | None, close: Callable[[Message | None], Tally | None]) -> Tally | None:
+        """After the exchange `before` this one, whose error it raises."""
         buckets, engine = self._buckets, self._buckets.engine
         try:
+            if before is not None:
+                before.result()
             whole = engine.sending
-            self._passes, self._step = engine.passes(self._local, whole.reshape(1, -1)), engine.update(self._local)
+            self._passes = engine.passes(self._local, whole.reshape(1, -1))
             parts = [buckets.spans(b, whole.size - engine.size) for b in buckets.order]
             buckets.comm.allreduce_in_parts(whole, parts, self._ready, self._summed, (buckets.stages.words, self._call))
             engine.advance()
@@ -76,8 +78,9 @@ class Staged:
                 if self._over or not all(map(stages.finite, buckets.of_stages[b])):
                     self._over = True
                     return b
+                step = buckets.engine.update(self._local)
                 for part in buckets.chunks[b]:
-                    self._step(part)
+                    step(part)
                 self._written.append(time.perf_counter())
         b = len(self._written)
         if b < buckets.ahead and not self._over:
@@ -85,18 +88,19 @@ class Staged:
         return b
 
     def _summed(self, i: int) -> None:
-        begin, self._last = max(self._written[i], self._last), time.perf_counter()
-        self.seconds += self._last - begin
+        begin, end = max(self._written[i], self._last), time.perf_counter()
+        self.seconds += end - begin
         buckets, b = self._buckets, self._buckets.order[i]
         if buckets.trace.on:
             what = f"all-reduce of bucket {b + 1}"
-            buckets.trace.add("communication", what, round(1e9 * begin), round(1e9 * self._last))
+            buckets.trace.add("communication", what, round(1e9 * begin), round(1e9 * end))
         with buckets.trace.span("averaging", f"bucket {b + 1}"):
             for each in self._passes:
                 for part in buckets.chunks[b]:
                     each(part)
         for stage in buckets.of_stages[b]:
             buckets.stages.open(stage, self._turn)
+        self._last = time.perf_counter()
 
 
 class Ahead:
@@ -142,7 +146,7 @@ class Ahead:
             self._turns += 1
             self.stages.begin()
             self._staged = Staged(self._buckets, local, self._turns)
-            self._ended = sends.submit(self._staged.run, book.close)
+            self._ended = sends.submit(self._staged.run, before, book.close)
 
     def stop(self) -> list[range] | None:
         """The learners have ended: the chunks that are still to be updated; None if these are all."""
