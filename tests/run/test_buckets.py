@@ -1,13 +1,15 @@
 """Exchanges in buckets, behind the backward pass: the bits are those of one exchange at its end."""
 
 import time
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import mpibow as mb
 from mpibow.data import ArrayData
-from mpibow.errors import ConfigError
+from mpibow.errors import CommunicationError, ConfigError
 from mpibow.graph import Tensor
 from mpibow.kernels.numpy import flat
 from mpibow.sync.ahead import Staged
@@ -43,6 +45,15 @@ def test_buckets_change_no_bit(tmp_path, rule, sent):
     assert tiny.same_bits(one.weights, cut.weights)
     sends = "then" in rule or rule["name"] not in ("crossbow", "easgd", "independent")  # which overlap, or send none
     assert any(sent) == sends
+
+
+def test_an_exchange_behind_one_that_failed_fails_alike_and_lets_learners_go_on():
+    failed, opened = Future[None](), []
+    failed.set_exception(CommunicationError("gone"))
+    stages = SimpleNamespace(chunks=[[range(1)]], open=lambda *stage: opened.append(stage))
+    with pytest.raises(CommunicationError, match="gone"):
+        Staged(SimpleNamespace(stages=stages, engine=None), None, 7).run(failed, print)
+    assert opened == [(0, 7)]
 
 
 @pytest.mark.parametrize("option", [{"clip_norm": 0.1}, {"clip_value": 0.01}, {"name": "muon", "largest_share": 1000}])
