@@ -31,7 +31,6 @@ from .system.streams import as_command
 from .train import iterate
 
 WARM_UP = 5  # iterations
-AGREE = 1.0  # seconds from one agreement of several ranks on the time to the next
 
 
 def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
@@ -90,13 +89,13 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
 def next_look(session: Session, comm: Communicator, begin: float, seconds: float, iterations: int) -> int:
     """The number of iterations since `begin` after which to look at the time again; 0 if it is up.
 
-    Rank 0 decides for all, about every second: its broadcast waits for the exchange under way, which would not be
-    hidden then. One rank decides alone, after each iteration.
+    Rank 0 decides for all, each time after at most twice as many iterations more as there were: its broadcast waits for
+    the exchange under way, which is not hidden then. One rank decides alone, after each iteration.
     """
     since = time.perf_counter() - begin
     if comm.size == 1:
         return iterations + 1 if since < seconds else 0
-    more = max(min(AGREE, seconds - since) / since * iterations, 1.0)
+    more = max(min(2.0 * since, seconds - since) / since * iterations, 1.0)
     look = np.array([iterations + more if since < seconds else 0.0])
     session.synchroniser.call(lambda c: c.broadcast(look))
     return int(look[0])
