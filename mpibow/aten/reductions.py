@@ -103,7 +103,7 @@ def var(
 ) -> Tensor:
     count = np.prod([x.shape[axis] for axis in axes_of(x, dim)])
     spread = reduced(ops.sum, ops.power(x - mean(x, dim, True), 2.0), dim, keepdim)
-    # Of one sample 0: a variance over the batch.
+    # Over a batch of one sample it is 0, not 0 / 0.
     return spread / max(count - float(unbiased if correction is None else correction), 1e-30)
 
 

@@ -118,7 +118,9 @@ def avg_pool(
     if axes == 3:
         need(not ceil_mode and count_include_pad, "a pool of volumes with ceil_mode, or with count_include_pad=False")
         frames = neighbours(y, kernel_size, step, padding)
-        y = combined(ops.add, frames) * (1 / len(frames))
+        y = combined(ops.add, frames)
+        if len(frames) > 1:
+            y *= 1 / len(frames)
         count *= len(frames)
     return y if divisor_override is None else y * (count / divisor_override)
 

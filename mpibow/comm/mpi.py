@@ -46,6 +46,7 @@ class Mpi(InPlace):
     blocks in MPI: MPI itself would spin on a core that a learner wants. The main thread sleeps less: it is a learner's,
     and the core its own. The meeting also carries each rank's call, so that ranks which make different calls raise
     CommunicationError instead of hanging. So does a rank whose launcher was killed: MPI itself does not notice that.
+    An all-reduce in parts sends its parts while the ranks meet.
 
     Sums have one order, whatever the array's length and however it is cut: those of a node's ranks, one after the
     other, then the nodes', one after the other. A node's ranks add up in shared memory, each a share of the array,

@@ -28,8 +28,9 @@ QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losse
 
 
 class Staged:
-    """One exchange, all of it on the communication thread, which also updates what the learners have ended, as long as
-    all is finite; `stop` when they have ended, `send` once the rest is updated. `turn` grows.
+    """One exchange. `run` is all of it, on the communication thread: it also updates the buckets that the learners have
+    ended, as long as all is finite. The main thread calls `stop` when they have ended their pass, updates the rest, and
+    calls `send`. `turn` grows.
     """
 
     def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
@@ -43,14 +44,15 @@ class Staged:
     @QUIET
     def run(self, before: Future[Any] | None, close: Callable[[Message | None], Tally | None]) -> Tally | None:
         """After the exchange `before` this one, whose error it raises."""
-        buckets, engine = self._buckets, self._buckets.engine
+        buckets = self._buckets
+        engine = buckets.engine
         try:
             if before is not None:
                 before.result()
             whole = engine.sending
             self._passes = engine.passes(self._local, whole.reshape(1, -1))
-            parts = [buckets.spans(b, whole.size - engine.size) for b in buckets.order]
-            buckets.comm.allreduce_in_parts(whole, parts, self._ready, self._summed, (buckets.stages.words, self._call))
+            watched = buckets.stages.words, self._call
+            buckets.comm.allreduce_in_parts(whole, buckets.parts, self._ready, self._summed, watched)
             engine.advance()
             return close(self.message)
         finally:
@@ -71,7 +73,8 @@ class Staged:
 
     def _ready(self) -> int:
         """The number of buckets that are updated, once one more is if it can be."""
-        buckets, stages, b = self._buckets, self._buckets.stages, len(self._written)
+        buckets, b = self._buckets, len(self._written)
+        stages = buckets.stages
         self._call[:] = NEVER, 0
         if b < buckets.ahead and not self._over and stages.reached(buckets.of_stages[b][-1]):
             with self._updates, buckets.trace.span("communication", "update"):
@@ -88,9 +91,9 @@ class Staged:
         return b
 
     def _summed(self, i: int) -> None:
+        buckets, b = self._buckets, self._buckets.order[i]
         begin, end = max(self._written[i], self._last), time.perf_counter()
         self.seconds += end - begin
-        buckets, b = self._buckets, self._buckets.order[i]
         if buckets.trace.on:
             what = f"all-reduce of bucket {b + 1}"
             buckets.trace.add("communication", what, round(1e9 * begin), round(1e9 * end))

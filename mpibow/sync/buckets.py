@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from statistics import median
 from typing import NamedTuple, Protocol
 
@@ -81,14 +82,20 @@ class Buckets:
         late = sorted(range(self.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
         self.order = [*range(self.ahead), *late]  # in which they are sent
 
-    def spans(self, b: int, numbers: int) -> list[slice]:
-        """Bucket b's elements; the last one sent has the `numbers` at the array's end too."""
-        size, spans = self.engine.size, list[slice]()
-        ends = [(part.start * self._chunk, min(part.stop * self._chunk, size)) for part in self.chunks[b]]
-        for start, stop in [*ends, *([(size, size + numbers)] if b == self.order[-1] else [])]:
-            begin = spans.pop().start if spans and spans[-1].stop == start else start
-            spans.append(slice(begin, stop))
-        return spans
+    @cached_property
+    def parts(self) -> list[list[slice]]:
+        """The elements of each bucket, as they are sent; the last one has the numbers at the array's end too."""
+        size, parts = self.engine.size, list[list[slice]]()
+        for b in self.order:
+            ends = [(part.start * self._chunk, min(part.stop * self._chunk, size)) for part in self.chunks[b]]
+            if b == self.order[-1]:
+                ends.append((size, self.engine.sending.size))
+            spans = list[slice]()
+            for start, stop in ends:
+                begin = spans.pop().start if spans and spans[-1].stop == start else start
+                spans.append(slice(begin, stop))
+            parts.append(spans)
+        return parts
 
 
 class WayTrial:
