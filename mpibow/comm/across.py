@@ -1,64 +1,48 @@
 """Sums across nodes by messages that are polled, added up in the order of the nodes, however an array is cut."""
 
-from collections import deque
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .communicator import Array, Ready
-from .shared import ENDED, WRITTEN, ByBoard, ByMessages, add_rows
+from .communicator import Array
+from .shared import BLOCK, ByBoard, ByMessages
 
 PIECE = 2**18  # elements that are sent together
 MESSAGE = 61440  # bytes; with longer ones Open MPI over TCP is half as fast where both sides send
-UNDER_WAY = 3  # pieces at a time: one is added up while others travel
 ONE_ROUND = 2**11  # elements up to which every node adds up all of them: more bytes, half the rounds
 TAGS = 2**13  # of pieces, two each; MPI grants 2^15
 MEETING = 2 * TAGS  # the tag of meetings
-Waits = Iterator[Sequence[Any]]  # whenever work waits, the requests that it waits for
+Row = tuple[int, int, int, int, int]  # a call of a C function (function, a, b, c, d)
+CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 4)
 
 
-def in_parts(
-    parts: Sequence[Sequence[Waits]], ready: Ready, board: ByBoard | None = None
-) -> Iterator[tuple[int, int, Sequence[Any] | None]]:
-    """Works on the pieces of an array's parts, each once all ranks of the node have written it; yields, whenever it may
-    have to wait, how many of the parts are over on the node, and written by this rank, and the requests that it waits
-    for; None: it may go on at once.
+class Messages:
+    """Messages to and from other nodes, sent again at each start: persistent requests of MPI, which may replace them.
 
-    `ready` is the number that this rank has written; `board` has those of the others, if there are any.
+    `start` and `test` are calls of MPI; `over` is set where a test has found that all are over.
     """
-    least = (lambda column, number: number) if board is None else board.least
-    to_come = deque((i, piece) for i, part in enumerate(parts) for piece in part)
-    under_way = deque[tuple[int, Waits]]()
-    while True:
-        written = least(WRITTEN, mine := ready())
-        while to_come and to_come[0][0] < written and len(under_way) < UNDER_WAY:
-            under_way.append(to_come.popleft())
-        waits = deque(next(piece, None) for _, piece in under_way)  # None: it has ended, and stays so
-        more = bool(to_come and waits) and waits[0] is None
-        while under_way and waits[0] is None:
-            under_way.popleft()
-            waits.popleft()
-        rest = under_way or to_come
-        over = least(ENDED, min(rest[0][0] if rest else len(parts), written))
-        yield over, mine, None if more else (waits and waits[0]) or ()
+
+    def __init__(self, mpi: ModuleType, requests: Sequence[Any]) -> None:
+        size, count = mpi._sizeof(mpi.Request()), len(requests)
+        handles = np.array([mpi._handleof(each) % 2 ** (8 * size) for each in requests], f"u{size}")
+        statuses = np.zeros(count * mpi._sizeof(mpi.Status()), np.uint8)
+        self.over, self._kept, self._error = np.zeros(1, np.int32), (requests, handles, statuses), mpi.Exception
+        self.start: Row = address(mpi, "MPI_Startall"), count, handles.ctypes.data, 0, 0
+        self.test: Row = (
+            address(mpi, "MPI_Testall"), count, handles.ctypes.data, self.over.ctypes.data, statuses.ctypes.data,
+        )  # fmt: skip
+
+    def call(self, row: Row) -> None:
+        if code := CALL(row[0])(*row[1:]):
+            raise self._error(code)
 
 
-def narrowed(array: Array) -> Array:
-    """float32 (n,) as the nearest bfloat16, of two the even one: uint16, the upper halves. NaN stays NaN."""
-    bits = array.view(np.uint32)
-    nearest = bits + (bits >> 16 & 1)
-    nearest += 0x7FFF
-    nearest[np.isnan(array)] = 0x7FC00000
-    nearest >>= 16
-    return nearest.astype(np.uint16)
-
-
-def widened(array: Array) -> Array:
-    """What `narrowed` gave as float32; any other array as it is."""
-    return (array.astype(np.uint32) << 16).view(np.float32) if array.dtype == np.uint16 else array
+def address(mpi: ModuleType, function: str) -> int:
+    """Of a C function of the MPI library."""
+    return ctypes.cast(getattr(ctypes.CDLL(mpi.__file__), function), ctypes.c_void_p).value or 0
 
 
 class Across:
@@ -66,51 +50,117 @@ class Across:
 
     def __init__(self, mpi: ModuleType, comm: Any, peers: Sequence[int], node: int, piece: int = PIECE) -> None:
         """`peers` are their ranks in `comm` by node, `node` is this rank's."""
-        self._comm, self._peers, self._node, self._piece = comm, peers, node, piece
+        self._mpi, self._comm, self._peers, self._node = mpi, comm, peers, node
         self.nodes = len(peers)
-        self._numbers = cycle(range(TAGS))
+        self._piece = BLOCK if self.nodes == 1 else piece
         self._others = [other for other in range(len(peers)) if other != node]
-        self._are_over: Callable[[list[Any]], bool] = mpi.Request.Testall
 
-    def pieces(self, rows: Array, narrow: bool) -> Iterator[Waits]:
-        """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n); all nodes work on
-        them in this order. `narrow`: nodes send each other float32 as bfloat16, and add it up in float32."""
+    def pieces(self, rows: Array, narrow: bool, numbers: Iterator[int]) -> Iterator[Any]:
+        """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n), as commands; all nodes
+        work on them by their `numbers`. `narrow`: nodes send each other float32 as bfloat16, and add it up in float32.
+        """
         for start in range(0, rows.shape[1], self._piece):
-            yield self._add_up(rows[:, start : start + self._piece], 2 * next(self._numbers), narrow)
+            tag = 2 * (next(numbers) % TAGS)
+            yield self._sum(rows[:, start : start + self._piece], tag, narrow and self.nodes > 1)
 
-    def _add_up(self, rows: Array, tag: int, narrow: bool) -> Waits:
-        """One piece; yields while it waits for messages. Each node adds up a part of it, and sends that to the others.
+    def _sum(self, rows: Array, tag: int, narrow: bool) -> Any:
+        """One piece. Each node adds up a part of it, and sends that to the others.
 
         The order is fixed: the sum of the first node, plus that of the second, and so on.
         """
+        from mpibow.kernels.compiled import sums as kernels
+        from mpibow.kernels.compiled.command import Command, together
+        from mpibow.kernels.compiled.recorder import Recorder
+
+        commands = list[Command]()
+
+        def do(function: Callable[..., None], *arrays: Array) -> None:
+            commands.append(Recorder().record(lambda _, do: do(function, *arrays), range(0)))
+
+        def swap(received: Sequence[Array], sent: Sequence[Array], tag: int) -> None:
+            messages = self.messages(received, sent, tag)
+            commands.append(Command([messages.start, messages.test], messages))
+
         nodes, size = self.nodes, rows.shape[1]
-        sums = add_rows(rows)
-        sent = narrowed(sums) if narrow else sums
-        whole = nodes == 2 or size <= ONE_ROUND  # of two nodes both send as many bytes either way
+        total = rows[0]
+        for row in rows[1:]:
+            do(kernels.add, total, row)
+        sent = np.empty(size, np.uint16) if narrow else total
+        if narrow:
+            do(kernels.narrow, sent, total)
+        whole = nodes <= 2 or size <= ONE_ROUND  # of two nodes both send as many bytes either way
         parts = [slice(size) if whole else slice(size * i // nodes, size * (i + 1) // nodes) for i in range(nodes)]
         mine = sent[parts[self._node]]
         terms = [mine if node == self._node else np.empty_like(mine) for node in range(nodes)]
-        yield from self.swap(terms, [sent[part] for part in parts], tag)
-        total = widened(terms[0])
-        for term in terms[1:]:
-            total += widened(term)
-        mine[:] = narrowed(total) if narrow else total
-        if not whole:
-            yield from self.swap([sent[part] for part in parts], [mine] * nodes, tag + 1)
+        if nodes > 1:
+            swap(terms, [sent[part] for part in parts], tag)
+        first = terms[0]
         if narrow:
-            sums[:] = widened(sent)
-        rows[1:] = sums
+            first, wide = np.empty((2, mine.size), np.float32)
+            do(kernels.widen, first, terms[0])
+        for term in terms[1:]:
+            if narrow:
+                do(kernels.widen, wide, term)
+            do(kernels.add, first, wide if narrow else term)
+        if narrow or self._node:
+            do(kernels.narrow if narrow else kernels.put, mine, first)
+        if not whole:
+            swap([sent[part] for part in parts], [mine] * nodes, tag + 1)
+        if narrow:
+            do(kernels.widen, total, sent)
+        for row in rows[1:]:
+            do(kernels.put, row, total)
+        return together(commands)
 
-    def swap(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Waits:
+    def messages(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Messages:
         """Exchanges arrays with the other nodes, by node."""
         requests = list[Any]()
-        for send, arrays in ((self._comm.Irecv, received), (self._comm.Isend, sent)):
+        for make, arrays in ((self._comm.Recv_init, received), (self._comm.Send_init, sent)):
             for other in self._others:
                 data = arrays[other].view(np.uint8)
                 parts = (data[a : a + MESSAGE] for a in range(0, data.size, MESSAGE))
-                requests += [send(part, self._peers[other], tag) for part in parts]
-        while not self._are_over(requests):
-            yield requests
+                requests += [make(part, self._peers[other], tag) for part in parts]
+        return Messages(self._mpi, requests)
+
+
+class Sums:
+    """The sums over all ranks of an array's parts, each of pieces, all commands: one call works on them."""
+
+    def __init__(self, mpi: ModuleType, parts: Sequence[Sequence[Any]], board: Array | None, rank: int) -> None:
+        """`board` (ranks, words) are those of the node, whose number `rank` this one is."""
+        from mpibow.kernels.compiled import sums, words
+
+        self._kernels, self._error = sums, mpi.Exception
+        ends = np.cumsum([0, *(len(piece.table) for part in parts for piece in part)])
+        self._begins = ends[:-1]
+        numbers = [i for i, part in enumerate(parts) for _ in part]
+        self._pieces = np.array([numbers, ends[:-1], ends[1:]], np.int64).reshape(3, -1).T.copy()
+        self._kept = parts
+        self._table = np.concatenate([np.zeros((0, 5), np.int64), *(p.table for part in parts for p in part)])
+        self._window = np.zeros(2, np.int64)
+        self._board = np.zeros((1, 4), np.int64) if board is None else board
+        self._numbers = np.array([rank, 0, len(parts), 0, address(mpi, "MPI_Testall"), words.address("usleep"), 0, 0, 1])
+
+    def begin(self, before: int) -> None:
+        """`before` parts have been on the board."""
+        self._pieces[:, self._kernels.AT], self._window[:] = self._begins, 0
+        self._numbers[self._kernels.BEFORE] = before
+
+    def work(
+        self, ready: Array, done: Array, steps: Array, met: bool, meeting: Row | None, pauses: Sequence[int]
+    ) -> bool:
+        """As mpibow.kernels.compiled.sums.work; whether all is over. `pauses`: two in us, and how many."""
+        numbers = self._numbers
+        numbers[self._kernels.MET], numbers[self._kernels.PAUSE :] = met, pauses
+        code = self._kernels.work(
+            self._table, self._pieces, self._window, steps, self._board, numbers, ready, done,
+            np.array([] if meeting is None else [meeting], np.int64).reshape(-1, 5),
+        )  # fmt: skip
+        if code > 0:
+            raise self._error(code)
+        if code:
+            raise RuntimeError("a step of an exchange failed")
+        return bool(steps[self._kernels.SUMMED] == numbers[self._kernels.PARTS])
 
 
 class ByNodes:
@@ -121,34 +171,41 @@ class ByNodes:
 
     def __init__(self, leaders: Across | None, here: ByMessages | ByBoard | None) -> None:
         self._leaders, self._here, self._alike = leaders, here, True
-        self.waits: Sequence[Any] | None = ()  # the requests that it waits for; None once all are here
+        if leaders is not None:
+            self._mine, self._tokens = np.zeros(1, np.int64), np.zeros((leaders.nodes, 1), np.int64)
+            self._messages = leaders.messages(self._tokens, [self._mine] * leaders.nodes, MEETING)
+        self.test: Row | None = None  # of the messages that it waits for
 
     def come(self, token: int) -> None:
         self._steps = self._meet(token)
 
     def all_here(self) -> bool:
-        self.waits = next(self._steps, None)
-        return self.waits is None
+        return next(self._steps, True)
 
     def alike(self) -> bool:
         """Whether all came for the same call, once all are here."""
         return self._alike
 
-    def _meet(self, token: int) -> Waits:
+    def _meet(self, token: int) -> Iterator[bool]:
         self._alike = True
         yield from self._meet_here(token)
         found = True
         if self._leaders is not None:
-            mine = np.array([token if self._alike else -1])
-            tokens = [mine.copy() for _ in range(self._leaders.nodes)]
-            yield from self._leaders.swap(tokens, [mine] * len(tokens), MEETING)
-            found = self._alike = {token} == {each.item() for each in tokens}
+            self._mine[:] = token if self._alike else -1
+            self._tokens[:] = self._mine  # this node's too
+            self._messages.call(self._messages.start)
+            self.test = self._messages.test
+            while not self._messages.over[0]:
+                yield False
+                self._messages.call(self.test)
+            self._messages.over[0], self.test = 0, None
+            found = self._alike = bool((self._tokens == token).all())
         yield from self._meet_here(int(found))  # the others learn what the first rank has found
         self._alike = found and self._alike
 
-    def _meet_here(self, token: int) -> Waits:
+    def _meet_here(self, token: int) -> Iterator[bool]:
         if self._here is not None:
             self._here.come(token)
             while not self._here.all_here():
-                yield ()
+                yield False
             self._alike = self._here.alike()

@@ -15,10 +15,18 @@ from .pulse import Pulse
 
 T = TypeVar("T")
 Parts = Sequence[Sequence[slice]]
-Ready = Callable[[], int]
-Done = Callable[[int], object]
-Watched = tuple[Array, Array]
-NEVER = 2**62  # a goal
+
+
+class Run(Protocol):
+    """A call of compiled code, as mpibow.kernels.compiled.command.Command."""
+
+    @property
+    def table(self) -> Array: ...
+
+    def __call__(self) -> object: ...
+
+
+SumInParts = Callable[[Run, Run, Array], None]
 EXACT = 8  # last elements of an array from `zeros` that are never rounded: numbers beside the sums
 POLL = 1e-4  # seconds between looks at what another thread writes
 
@@ -51,14 +59,12 @@ class Communicator(Protocol):
     def allreduce(self, array: Array, stream: Any = None) -> None:
         """Sums `array` over the ranks, in place."""
 
-    def allreduce_in_parts(
-        self, array: Array, parts: Parts, ready: Ready, done: Done, watched: Watched | None = None
-    ) -> None:
-        """Sums the parts of `array` over the ranks, in place, in this order, each once all ranks have written it.
+    def in_parts(self, array: Array, parts: Parts) -> SumInParts:
+        """A call (ready, done, steps) that sums the parts of `array` over the ranks, in place, in this order, each once
+        all ranks have written it; it may be made often.
 
-        `ready` returns the number of parts that this rank has written; done(i) is called once part i is summed. No
-        other call may be made until all are written. What `ready` depends on may be `watched`, rows of words (k, n) and
-        (goal, bell): it is asked when the first words of all rows have reached the goal, or the bell is not 0.
+        steps[0] is the number of parts that this rank has written: `ready` is called again and again, and may raise it.
+        `done` is called once part steps[1] is summed. No other call may be made until all are written.
         """
 
     def zeros(self, size: int, dtype: str) -> Array:
@@ -105,15 +111,19 @@ class InPlace:
     def allreduce(self, array: Array, stream: Any = None) -> None:
         raise NotImplementedError
 
-    def allreduce_in_parts(
-        self, array: Array, parts: Parts, ready: Ready, done: Done, watched: Watched | None = None
-    ) -> None:
-        for i, part in enumerate(parts):
-            while ready() <= i:
-                time.sleep(POLL)
-            for span in part:
-                self.allreduce(array[span])
-            done(i)
+    def in_parts(self, array: Array, parts: Parts) -> SumInParts:
+        def run(ready: Run, done: Run, steps: Array) -> None:
+            for i, part in enumerate(parts):
+                ready()
+                while steps[0] <= i:
+                    time.sleep(POLL)
+                    ready()
+                for span in part:
+                    self.allreduce(array[span])
+                done()
+                steps[1] = i + 1
+
+        return run
 
 
 class Single(InPlace):

@@ -1,22 +1,23 @@
 """Ranks as MPI processes: host arrays, blocking calls, and waiting that leaves the core to a learner."""
 
-import ctypes
 import os
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import count
 from mmap import mmap
 from typing import Any, TypeVar
 
 import numpy as np
 
-from mpibow.errors import CommunicationError
+from mpibow.errors import CommunicationError, install
 
-from .across import PIECE, Across, ByNodes, Waits, in_parts
+from .across import PIECE, Across, ByNodes, Sums
 from .cgroups import machine_cores
-from .communicator import NEVER, Array, Done, InPlace, Parts, Ready, Watched, describe, differ, flat
+from .communicator import Array, InPlace, Parts, Run, SumInParts, describe, differ, flat
 from .library import initialise, load, short
 from .pulse import Pulse
 from .shared import ByBoard, ByMessages, SharedRows, add_up, open_shared, ordered, rows_of
@@ -29,8 +30,9 @@ LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds
-PAUSE, REST = 2e-4, 5e-4  # seconds of one on a communication thread, which waits for data, or for learners
-LOOK = 0.01  # seconds in which it does not look for its launcher
+PAUSES = 200, 500  # microseconds that a communication thread sleeps while it waits for data, or for learners
+MANY = 50  # of them before it looks for its launcher
+NOTHING = np.zeros((0, 5), np.int64)  # commands
 FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail alike
 ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
 
@@ -69,7 +71,6 @@ class Mpi(InPlace):
         self.pulse.ranks = self.size, self.local_size
         self._largest = largest
         self._spin = SPIN_ALONE if self.local_size <= machine_cores() else SPIN
-        self._test = ctypes.cast(ctypes.CDLL(mpi.__file__).MPI_Test, ctypes.c_void_p).value or 0
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
         self._meeting: ByMessages | ByBoard | ByNodes = ByMessages(mpi, self._comm)
@@ -83,11 +84,14 @@ class Mpi(InPlace):
         if self._scratch is None:  # of arrays that lie elsewhere nothing could be added up
             board, self.shared_memory = None, False
             nodes = [[rank] for rank in range(self.size)]
+            self._scratch = self._own(SCRATCH, "uint8")
+        if len(nodes) > 1 and find_spec("numba") is None:
+            raise CommunicationError(f"ranks that share no memory need numba: {install('cpu')}")
         self._here = ByMessages(mpi, local) if board is None or not ordered() else ByBoard(board, self.local_rank)
         node = next(i for i, ranks in enumerate(nodes) if self.rank in ranks)
         self._share, self._shares = nodes[node].index(self.rank), min(map(len, nodes))
         peers = [ranks[self._share] for ranks in nodes] if self._share < self._shares else []
-        self._across = Across(mpi, self._comm, peers, node, min(largest, PIECE)) if len(peers) > 1 else None
+        self._across, self._together = Across(mpi, self._comm, peers, node, min(largest, PIECE)), len(nodes) == 1
         if len(nodes) == 1:
             self._meeting = self._here
         elif len(nodes) <= PAIRWISE:
@@ -112,8 +116,8 @@ class Mpi(InPlace):
 
     def zeros(self, size: int, dtype: str) -> Array:
         shared = self._open_shared(size, dtype)
-        if shared is None and self._scratch is None:  # a rank that shares none is its node's only one
-            shared = SharedRows(mmap(-1, size * np.dtype(dtype).itemsize + 8), 0, 1, size, dtype)  # never empty
+        if shared is None and not self.shared_memory:
+            shared = self._own(size, dtype)
         return super().zeros(size, dtype) if shared is None else np.asarray(shared)
 
     def sum(self, array: Array) -> Array:
@@ -129,49 +133,42 @@ class Mpi(InPlace):
         if (shared := rows_of(array)) is not None:
             called, rows, rough = shared.find(array)
             with self._call(called):
-                self._add_up(rows[:, : array.size], rough)
+                self._add_up(rows[:, : array.size], rough, shared.sums)
             return
         whole = flat(array)
         with self._call(describe("all-reduce", array)):
             if not isinstance(array, np.ndarray):  # of a device, for a library that takes it
                 for start in range(0, whole.size, self._largest):
                     self._comm.Allreduce(self._mpi.IN_PLACE, whole[start : start + self._largest])
-            elif self._scratch is None:
-                self._add_up(whole.reshape(1, -1))
             else:
                 self._add_up_by(self._scratch.rows.view(whole.dtype), whole)
 
-    def allreduce_in_parts(
-        self, array: Array, parts: Parts, ready: Ready, done: Done, watched: Watched | None = None
-    ) -> None:
+    def in_parts(self, array: Array, parts: Parts) -> SumInParts:
         shared = rows_of(array)
         board = self._here if isinstance(self._here, ByBoard) else None
         if shared is None or (board is None and len(shared.rows) > 1):
-            super().allreduce_in_parts(array, parts, ready, done)
-            return
+            return super().in_parts(array, parts)
         _, rows, rough = shared.find(array)
+        spans = [[(rows[:, each], rough - each.start) for each in part] for part in parts]
+        sums = self._sums(spans, None if board is None else board.rows)
         what = describe(f"all-reduce in {len(parts)} parts", array)
-        with self._call(what, late=True):
-            pieces = [
-                [piece for span in part for piece in self._pieces(rows[:, span], rough - span.start)] for part in parts
-            ]
-            steps, alike = in_parts(pieces, ready, board), False
-            for i in range(len(parts)):
-                while True:
-                    over, written, requests = next(steps)
-                    alike = alike or self._alike(what)
-                    if over > i and alike:
-                        break
-                    if requests is None:
-                        continue
-                    self.pulse.waiting = what if written > i else ""
-                    if not (requests or alike) and isinstance(self._meeting, ByNodes):
-                        requests = self._meeting.waits or ()  # MPI sends only while it is polled
-                    often = board is not None or not (watched and (alike or requests))
-                    self._poll(requests, watched, PAUSE if written > i else REST, often)
-                done(i)
-            if board is not None:
-                board.before += len(parts)
+
+        def run(ready: Run, done: Run, steps: Array) -> None:
+            with self._call(what, late=True):
+                sums.begin(0 if board is None else board.before)
+                met, meeting, over = False, self._meeting, False
+                while not over:
+                    if os.getppid() != self._launcher:
+                        raise self._orphaned()
+                    met = met or self._alike(what)
+                    test = meeting.test if isinstance(meeting, ByNodes) else None
+                    many = MANY if met or test else 2
+                    over = sums.work(ready.table, done.table, steps, met, test, (*PAUSES, many))
+                    self.pulse.waiting = what if steps[0] > steps[1] else ""
+                if board is not None:
+                    board.before += len(parts)
+
+        return run
 
     def broadcast(self, array: Array, root: int = 0) -> None:
         whole = flat(array)
@@ -216,38 +213,59 @@ class Mpi(InPlace):
     def _open_shared(self, size: int, dtype: str) -> SharedRows | None:
         return open_shared(self, self._leader, size, dtype) if self.shared_memory else None
 
+    def _own(self, size: int, dtype: str) -> SharedRows:
+        """Of a rank that shares no memory."""
+        return SharedRows(mmap(-1, size * np.dtype(dtype).itemsize + 8), 0, 1, size, dtype)  # never empty
+
     def _add_up_by(self, rows: Array, whole: Array) -> None:
         """Adds up `whole` of all ranks by way of their `rows`, part after part."""
         step = rows.shape[1]
         for start in range(0, whole.size, step):
             part = whole[start : start + step]
-            row = rows[self.local_rank, : part.size]
+            row = rows[self.local_rank % len(rows), : part.size]
             row[:] = part
             self._meet_here()
-            self._add_up(rows[:, : part.size])
+            grain = 1 << max(part.size.bit_length() - 3, 0)  # few sizes, as each keeps its messages
+            self._add_up(rows[:, : -(-part.size // grain) * grain], 0, self._scratch.sums)
             part[:] = row
 
-    def _add_up(self, rows: Array, rough: int = 0) -> None:
-        """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written."""
-        steps = in_parts([list(self._pieces(rows, rough))], lambda: 1)
-        self._finish(lambda: next(steps)[0] == 1, longest=SHORTEST_SLEEP)
+    def _add_up(self, rows: Array, rough: int, kept: dict[Any, Sums]) -> None:
+        """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written; `kept`
+        are those of this memory."""
+        if self._together:
+            for part, _ in self._shares_of(rows, rough):
+                add_up(part)
+        else:
+            key = rows.ctypes.data, rows.shape, rows.dtype, rough * self.narrow
+            sums = kept[key] = kept.get(key) or self._sums([[(rows, rough)]])
+            sums.begin(0)
+            steps = np.array([1, 0])
+            self._finish(lambda: sums.work(NOTHING, NOTHING, steps, True, None, (0, 0, 1)), longest=SHORTEST_SLEEP)
         if len(rows) > 1:
             self._meet_here()
 
-    def _pieces(self, rows: Array, rough: int) -> Iterator[Waits]:
-        """The pieces of this rank's share of the sums of `rows`; the first `rough` elements may be rounded."""
+    def _sums(self, parts: Sequence[Sequence[tuple[Array, int]]], board: Array | None = None) -> Sums:
+        """Of the spans of each part: rows, and how many of their elements may be rounded."""
+        numbers, across = count(), self._across
+        pieces = [
+            [
+                piece
+                for span in part
+                for share, narrow in self._shares_of(*span)
+                for piece in across.pieces(share, narrow, numbers)
+            ]
+            for part in parts
+        ]
+        return Sums(self._mpi, pieces, board, 0 if board is None else self.local_rank)
+
+    def _shares_of(self, rows: Array, rough: int) -> Iterator[tuple[Array, bool]]:
+        """This rank's shares of the sums of `rows`, and whether they may be rounded, as the first `rough` elements."""
         rough = max(rough, 0) * self.narrow
-        for each, narrow in ((rows[:, :rough], True), (rows[:, rough:], False)):
-            size = each.shape[1]
-            share = self._share
-            shares = self._shares
-            part = each[:, size * share // shares : size * (share + 1) // shares]
-            if share >= shares:  # ranks beyond those of the smallest node leave it to the others
-                continue
-            if self._across is None:
-                yield add_up(part)
-            else:
-                yield from self._across.pieces(part, narrow)
+        share, shares = self._share, self._shares
+        if share < shares:  # ranks beyond those of the smallest node leave it to the others
+            for each, narrow in ((rows[:, :rough], True), (rows[:, rough:], False)):
+                size = each.shape[1]
+                yield each[:, size * share // shares : size * (share + 1) // shares], narrow
 
     @contextmanager
     def _call(self, what: str, late: bool = False) -> Iterator[None]:
@@ -287,21 +305,6 @@ class Mpi(InPlace):
             self._free.release()  # all of them know, so they are in step
             self._refuse(self._comm.allgather(what))
         return here
-
-    def _poll(self, requests: Sequence[Any], watched: Watched | None, pause: float, often: bool) -> None:
-        """Waits for these requests or what is `watched`, with pauses, without Python; `often`: for one pause."""
-        if os.getppid() != self._launcher:
-            raise self._orphaned()
-        try:
-            from mpibow.kernels.compiled import words
-        except ModuleNotFoundError:  # without numba
-            time.sleep(pause)
-            return
-        reached, asked = watched or (np.zeros((1, 1), np.int64), np.array([NEVER, 0]))
-        addresses = np.array([self._mpi._addressof(each) for each in requests], np.int64)
-        pauses = 1 if often else round(LOOK / pause)
-        if code := words.poll(addresses, reached, asked, self._test, words.usleep(), round(1e6 * pause), pauses):
-            raise self._mpi.Exception(code)
 
     def _until(
         self,

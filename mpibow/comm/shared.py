@@ -4,7 +4,6 @@ import mmap
 import os
 import platform
 import tempfile
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -29,6 +28,7 @@ class SharedRows:
         self._own = self.rows[rank, :size]
         self._start: int = self._own.ctypes.data
         self._rough = size - EXACT if dtype == "float32" else 0
+        self.sums = dict[Any, Any]()  # how its parts are added up
         self._called = f"sum of {size} {self.rows.dtype} in shared memory"  # found once: it costs more than the meeting
 
     @property
@@ -55,20 +55,13 @@ def rows_of(array: Array) -> SharedRows | None:
     return owner if isinstance(owner, SharedRows) and owner.rows.dtype == array.dtype else None
 
 
-def add_rows(rows: Array) -> Array:
-    """The first of `rows` (ranks, n), once the others are added to it, one after the other."""
-    total: Array = rows[0]
-    for row in rows[1:]:
-        total += row
-    return total
-
-
-def add_up(rows: Array) -> Iterator[Sequence[Any]]:
-    """The sum of `rows` (ranks, n) into all of them, once it is begun: it never waits."""
+def add_up(rows: Array) -> None:
+    """The sum of `rows` (ranks, n) into all of them."""
     for start in range(0, rows.shape[1], BLOCK):
         block = rows[:, start : start + BLOCK]
-        block[1:] = add_rows(block)
-    yield from ()
+        for row in block[1:]:
+            block[0] += row
+        block[1:] = block[0]
 
 
 def open_shared(comm: Communicator, leader: int, size: int, dtype: str) -> SharedRows | None:
@@ -102,7 +95,6 @@ def open_shared(comm: Communicator, leader: int, size: int, dtype: str) -> Share
     return SharedRows(mapping, place, ranks, size, dtype) if everywhere and mapping is not None else None
 
 
-WRITTEN, ENDED = 2, 3  # words of ByBoard
 ORDERED = ("x86_64", "AMD64")  # processors on which a rank's stores become visible to others in order
 
 
@@ -130,13 +122,14 @@ class ByMessages:
 
 class ByBoard:
     """Words for every rank in shared rows of int64: two for meetings, a meeting's number above, the token below; and
-    its numbers of parts that are WRITTEN and ENDED.
+    two for sums in parts (mpibow.kernels.compiled.sums).
 
-    Both are one store, so neither is visible without the other. On ORDERED processors a rank's earlier stores are
-    visible before its word. Words alternate: a rank at the next meeting has not overwritten this one's.
+    Number and token are one store, so neither is visible without the other. On ORDERED processors a rank's earlier
+    stores are visible before its word. Words alternate: a rank at the next meeting has not overwritten this one's.
     """
 
     def __init__(self, shared: SharedRows, rank: int) -> None:
+        self.rows = shared.rows
         self._words: memoryview[int] = shared.rows.reshape(-1).data  # read in 50 ns
         self._starts = range(0, shared.rows.size, shared.rows.shape[1])
         self._rank, self._number = rank, 0
@@ -153,11 +146,6 @@ class ByBoard:
 
     def alike(self) -> bool:
         return len({self._words[place] for place in self._places}) == 1
-
-    def least(self, word: int, number: int) -> int:
-        """Enters this rank's number in a word; the least of all ranks' in it."""
-        self._words[self._starts[self._rank] + word] = self.before + number
-        return min(self._words[start + word] for start in self._starts) - self.before
 
 
 def ordered() -> bool:

@@ -127,7 +127,7 @@ class Learner:
         slot.release()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # asked once, below
             self._run()
-            loss = self.loss
+            loss = float(self.plan.outputs["loss"].sum(dtype=np.float64))
             square = clip(self.gradient, *self._limits)
             self._weigh()
         hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
@@ -151,11 +151,6 @@ class Learner:
 
     def wait(self) -> None:
         """Its batch is over when `compute` is."""
-
-    @property
-    def loss(self) -> float:
-        """The summed loss of the batch under way, behind its forward pass."""
-        return float(self.plan.outputs["loss"].sum(dtype=np.float64))
 
     def _weigh(self) -> None:
         if (counts := self.plan.outputs.get("count")) is not None:
@@ -269,12 +264,7 @@ class Learners:
 
     def stage(self, chunk: int, count: int) -> Stages:
         """About `count` stages (graph/stages.py) of the passes of learners that are bound from here on."""
-        factors = self.plan.layout.factors.tolist()
-
-        def square(i: int, start: int, stop: int) -> float:
-            return square_of(self.replicas.gradients[i], factors, start, stop)
-
-        stages = Stages(self.plan, self.replicas, chunk, count, lambda i: self._apart[i].loss, square)
+        stages = Stages(self.plan, self.replicas, chunk, count, lambda i: self._apart[i].plan.outputs["loss"])
         self._binder.stages = stages
         return stages
 

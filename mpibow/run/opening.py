@@ -161,7 +161,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
     engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
     most, ahead = _buckets(job, comm), None
-    if most > 1 and not device.enqueues:
+    if most > 1 and flat.Recorder is not None:
         stages = learners.stage(flat.chunk, max(most, STAGES))
         late = {config.update.clip_value, config.update.clip_norm} != {None} or bool(job.matrices.spans)
         by: Way | WayTrial = Way(most, 0 if late else 3 * most // 4)
@@ -170,7 +170,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
             if start.kept and start.kept.buckets:  # measured without clipping, perhaps
                 count, before = start.kept.buckets
                 by = Way(count, 0 if late else before)
-        ahead = Ahead(carrier, engine, stages, flat.chunk, trace, by)
+        ahead = Ahead(carrier, engine, stages, flat, trace, by)
     synchroniser = Synchroniser(
         carrier,
         engine,

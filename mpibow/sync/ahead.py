@@ -6,9 +6,8 @@ where it first reads its weights (S-Caffe's propagation). Sums over ranks do not
 local steps and rules on the order of elements: the bits are those of one exchange.
 """
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import cache, partial
 from typing import Any
@@ -16,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.comm import Communicator
-from mpibow.comm.communicator import NEVER
-from mpibow.kernels import Local
+from mpibow.kernels import FlatKernels, Local
 from mpibow.trace import Trace
 
 from .buckets import Buckets, Share, Stages, Way, WayTrial, chosen
@@ -25,6 +23,8 @@ from .engine import Engine
 from .outbox import Book, Message, Tally
 
 QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
+SHORT = 5e-5  # seconds
+WRITTEN, HOLD, TURN, ENDED = 0, 2, 3, 2  # as mpibow.kernels.compiled.buckets has them, which needs numba
 
 
 class Staged:
@@ -34,85 +34,61 @@ class Staged:
     """
 
     def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
-        self._buckets, self._local, self._turn = buckets, local, turn
-        self._updates, self._over = threading.Lock(), False
-        self._written = list[float]()  # when each bucket was
-        self._last = self.seconds = 0.0  # when the last bucket was applied; the time that sums took
+        self._buckets, self._local = buckets, local
+        self._words = np.array([0, 0, 0, turn])  # as mpibow.kernels.compiled.buckets has them
+        self._sent, self.seconds = 0, 0.0  # when the last bucket was updated, ns; the time that sums took
         self.message: Message | None = None
-        self._call = np.array([NEVER, 0])  # what `_ready` is asked for: stages reached, and a bell
 
     @QUIET
     def run(self, before: Future[Any] | None, close: Callable[[Message | None], Tally | None]) -> Tally | None:
         """After the exchange `before` this one, whose error it raises."""
-        buckets = self._buckets
-        engine = buckets.engine
+        buckets, engine = self._buckets, self._buckets.engine
         try:
             if before is not None:
                 before.result()
-            whole = engine.sending
-            self._passes = engine.passes(self._local, whole.reshape(1, -1))
-            watched = buckets.stages.words, self._call
-            buckets.comm.allreduce_in_parts(whole, buckets.parts, self._ready, self._summed, watched)
+            times = np.zeros((len(buckets.order), 4), np.int64)
+            buckets.exchange(self._local, self._words, times)
             engine.advance()
+            self._note(times.tolist())
             return close(self.message)
-        finally:
-            for i in range(len(buckets.stages.chunks)):  # also where it has failed
-                buckets.stages.open(i, self._turn)
+        finally:  # also where it has failed
+            self._words[HOLD] = ENDED
+            buckets.stages.open(int(self._words[TURN]))
 
     def stop(self) -> list[range]:
         """The learners have ended: the chunks that are still to be updated."""
-        self._over = True
-        with self._updates:  # it has an update to end at most
-            return [part for own in self._buckets.chunks[len(self._written) :] for part in own]
+        from mpibow.kernels.compiled import buckets
+
+        while not buckets.hold(self._words):  # it has an update to end at most
+            time.sleep(SHORT)
+        return [part for own in self._buckets.chunks[self._words[WRITTEN] :] for part in own]
 
     def send(self) -> None:
         """All buckets are updated; with the last one the numbers beside the sums are entered."""
-        rest = len(self._buckets.order) - len(self._written)
-        self._written += [time.perf_counter()] * rest
-        self._call[1] = 1
+        self._sent = time.perf_counter_ns()
+        self._words[WRITTEN] = len(self._buckets.order)
 
-    def _ready(self) -> int:
-        """The number of buckets that are updated, once one more is if it can be."""
-        buckets, b = self._buckets, len(self._written)
-        stages = buckets.stages
-        self._call[:] = NEVER, 0
-        if b < buckets.ahead and not self._over and stages.reached(buckets.of_stages[b][-1]):
-            with self._updates, buckets.trace.span("communication", "update"):
-                if self._over or not all(map(stages.finite, buckets.of_stages[b])):
-                    self._over = True
-                    return b
-                step = buckets.engine.update(self._local)
-                for part in buckets.chunks[b]:
-                    step(part)
-                self._written.append(time.perf_counter())
-        b = len(self._written)
-        if b < buckets.ahead and not self._over:
-            self._call[0] = buckets.of_stages[b][-1] + 1
-        return b
-
-    def _summed(self, i: int) -> None:
-        buckets, b = self._buckets, self._buckets.order[i]
-        begin, end = max(self._written[i], self._last), time.perf_counter()
-        self.seconds += end - begin
-        if buckets.trace.on:
-            what = f"all-reduce of bucket {b + 1}"
-            buckets.trace.add("communication", what, round(1e9 * begin), round(1e9 * end))
-        with buckets.trace.span("averaging", f"bucket {b + 1}"):
-            for each in self._passes:
-                for part in buckets.chunks[b]:
-                    each(part)
-        for stage in buckets.of_stages[b]:
-            buckets.stages.open(stage, self._turn)
-        self._last = time.perf_counter()
+    def _note(self, times: Sequence[Sequence[int]]) -> None:
+        """Of each bucket: begun and updated ahead of the learners' end, added up, applied."""
+        last, trace = 0, self._buckets.trace
+        for b, (begun, updated, added, applied) in zip(self._buckets.order, times, strict=True):
+            begin = max(updated or self._sent, last)
+            self.seconds += (added - begin) / 1e9
+            if trace.on:
+                if updated:
+                    trace.add("communication", "update", begun, updated)
+                trace.add("communication", f"all-reduce of bucket {b + 1}", begin, added)
+                trace.add("averaging", f"bucket {b + 1}", added, applied)
+            last = applied
 
 
 class Ahead:
     """Exchanges in buckets of a run: by `way`, or by the one that a trial finds to be the best."""
 
     def __init__(
-        self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way | WayTrial
+        self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way | WayTrial
     ) -> None:
-        self._cut = cache(partial(Buckets, comm, engine, stages, chunk, trace))  # by the way
+        self._cut = cache(partial(Buckets, comm, engine, stages, flat, trace))  # by the way
         self._engine, self.stages = engine, stages
         self._buckets = self._cut(way) if isinstance(way, Way) else None
         self._trial = way if isinstance(way, WayTrial) else None

@@ -1,13 +1,17 @@
 """The buckets of exchanges: stages of the learners' passes, the ways to cut and order them, and a trial of these."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from statistics import median
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from mpibow.comm import Communicator
+from mpibow.comm.communicator import SumInParts
 from mpibow.graph import Array
+from mpibow.kernels import FlatKernels, Local
 from mpibow.trace import Trace
 
 from .engine import Engine
@@ -29,22 +33,34 @@ class Stages(Protocol):
         """For each stage the number of the first step that reads its weights."""
 
     @property
-    def words(self) -> Array:
-        """(k, n): of each row the first word is the number of stages that a learner has reached."""
+    def extents(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """For each stage the elements [start, stop) of all weights that it has a part of."""
+
+    @property
+    def gradients(self) -> Array:
+        """(k or more, size)"""
+
+    @property
+    def reached(self) -> Array:
+        """(k or more, n): of each row the first word is the number of stages that a learner has reached: it reads their
+        weights, and writes their gradients, no more in this iteration."""
+
+    @property
+    def opened(self) -> Array:
+        """(stages, n): the first word is the turn that a stage is open for."""
 
     def begin(self) -> None:
         """The learners are about to begin."""
 
-    def reached(self, b: int) -> bool:
-        """Whether no learner reads the weights of stage b, or writes their gradients, any more in this iteration."""
-
-    def finite(self, b: int) -> bool:
-        """Whether losses and stage b's gradients are finite, once it is reached."""
+    def losses(self) -> Array:
+        """(k, 3) of the learners: the address of the losses of a batch, and how many words of 32 bits they and each are."""
 
     def shut(self, turn: int) -> None:
         """The learners' next passes wait for each stage until it is opened for this turn, or a later one."""
 
-    def open(self, b: int, turn: int) -> None: ...
+    def open(self, turn: int) -> None:
+        """Opens all stages."""
+
     def stalled(self) -> float:
         """Seconds that they waited, about, since it was asked last."""
 
@@ -69,33 +85,82 @@ def candidates(most: int, late: bool = False) -> list[Way]:
 class Buckets:
     """The buckets of exchanges by `way`: neighbouring stages are one bucket where there are fewer of these."""
 
-    def __init__(self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way) -> None:
-        self.comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, chunk
+    def __init__(
+        self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way
+    ) -> None:
+        """`flat` has a Recorder."""
+        self._comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, flat.chunk
         chunks, needed = stages.chunks, stages.needed
         stages_, n = len(chunks), min(way.buckets, len(chunks))
         self.way = Way(n, min(way.ahead, n - 1))
         ends = sorted({round(stages_ * (1 - (1 - (b + 1) / n) ** (2 if n < stages_ else 1))) for b in range(n)} - {0})
         count = len(ends)
-        self.of_stages = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-        self.chunks = [[part for i in own for part in chunks[i]] for own in self.of_stages]
-        self.ahead = min(self.way.ahead, count - 1)
-        late = sorted(range(self.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
-        self.order = [*range(self.ahead), *late]  # in which they are sent
+        buckets = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        ahead = min(self.way.ahead, count - 1)
+        late = sorted(range(ahead, count), key=lambda b: min(needed[i] for i in buckets[b]))
+        self.order = [*range(ahead), *late]  # in which they are sent
+        self._stages = [buckets[b] for b in self.order]
+        self.chunks = [[part for i in own for part in chunks[i]] for own in self._stages]
+        self._goals = np.array([own[-1] + 1 for own in self._stages[:ahead]], np.int64)
+        self._spans = _rows([(part.start, part.stop) for part in own] for own in self.chunks)
+        self._opens = _rows([(i,) for i in own] for own in self._stages)
+        self._extents = _rows([each for i in own for each in stages.extents[i]] for own in self._stages[:ahead])
+        from mpibow.kernels.compiled.recorder import Recorder
 
-    @cached_property
-    def parts(self) -> list[list[slice]]:
+        assert flat.Recorder is not None
+        self._recorders = flat.Recorder(), flat.Recorder()
+        self._steps = Recorder(), Recorder()
+        self._sums = cache(self._summing)  # by the address of the array that is sent
+
+    def exchange(self, local: Local, words: Array, times: Array) -> None:
+        """One exchange of the engine's, whose words and times are as in mpibow.kernels.compiled.buckets."""
+        from mpibow.kernels.compiled import buckets
+        from mpibow.kernels.compiled.words import address
+
+        engine, stages, clock = self.engine, self.stages, address("clock_gettime")
+        whole, own = engine.sending, local.times(1.0)  # whose scalars are of now; after a reset they are others
+        passes = engine.passes(local, whole.reshape(1, -1))
+
+        def every(chunks: range, do: Callable[..., None]) -> None:
+            for each in passes:
+                each(chunks, do=do)
+
+        updates, applies = self._recorders
+        work = (
+            (
+                buckets.update, stages.gradients, words, self._goals, stages.reached, self._spans,
+                updates.record(engine.update(own), range(1)).table, stages.losses(), self._extents, times, clock,
+            ),
+            (
+                buckets.apply, words, self._spans, applies.record(every, range(1)).table, self._opens, stages.opened,
+                times, clock,
+            ),
+        )  # fmt: skip
+        ready, done = (
+            step.record(lambda _, do, call=call: do(*call), range(1))
+            for step, call in zip(self._steps, work, strict=True)
+        )
+        self._sums(whole.ctypes.data)(ready, done, words)
+
+    def _summing(self, place: int) -> SumInParts:
         """The elements of each bucket, as they are sent; the last one has the numbers at the array's end too."""
-        size, parts = self.engine.size, list[list[slice]]()
-        for b in self.order:
-            ends = [(part.start * self._chunk, min(part.stop * self._chunk, size)) for part in self.chunks[b]]
-            if b == self.order[-1]:
-                ends.append((size, self.engine.sending.size))
+        size, whole, parts = self.engine.size, self.engine.sending, list[list[slice]]()
+        for i, own in enumerate(self.chunks):
+            ends = [(part.start * self._chunk, min(part.stop * self._chunk, size)) for part in own]
+            if i == len(self.order) - 1:
+                ends.append((size, whole.size))
             spans = list[slice]()
             for start, stop in ends:
                 begin = spans.pop().start if spans and spans[-1].stop == start else start
                 spans.append(slice(begin, stop))
             parts.append(spans)
-        return parts
+        return self._comm.in_parts(whole, parts)
+
+
+def _rows(of: Iterable[Sequence[Sequence[int]]]) -> Array:
+    """int64: a row for each of these, behind the number of its bucket."""
+    rows = [(i, *row) for i, own in enumerate(of) for row in own]
+    return np.array(rows, np.int64).reshape(-1, len(rows[0]) if rows else 1)
 
 
 class WayTrial:

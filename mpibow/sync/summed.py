@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class SummedGradients:
             self._out.next.square[0] = self._shares()
         return self._out.next
 
-    def passes(self, point: Averaging, local: Local, sums: Array) -> Sequence[Callable[[range], None]]:
+    def passes(self, point: Averaging, local: Local, sums: Array) -> Sequence[Callable[..., None]]:
         if self._stepped:
             return ()
         size = self._out.sums.size
@@ -73,10 +74,12 @@ class SummedGradients:
         part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
         np.multiply(mean[part], mean.dtype.type(scale), out=mean[part])
 
-    def _take(self, local: Local, gradients: Array, scale: float, chunks: range, total: Array | None = None) -> None:
+    def _take(
+        self, local: Local, gradients: Array, scale: float, chunks: range, total: Array | None = None, **more: Any
+    ) -> None:
         """The step of `scale` times the sum of gradients (n, size); `total` (size,) is scratch."""
         step = self._rows.trained._replace(gradients=gradients, factors=WHOLE)
-        self._flat.sgd_update(step, total, local=local, scale=scale, chunks=chunks)
+        self._flat.sgd_update(step, total, local=local, scale=scale, chunks=chunks, **more)
 
 
 def _with_gain(point: Averaging, local: Local) -> Local:

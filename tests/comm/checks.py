@@ -1,5 +1,6 @@
 """What every communicator must do: each check is called on every rank. As a module it runs them over MPI."""
 
+import ctypes
 import os
 import platform
 import resource
@@ -8,6 +9,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -15,9 +17,11 @@ import pytest
 
 from mpibow.comm import Communicator, checksum
 from mpibow.comm import shared as shared_memory
+from mpibow.comm.across import CALL
 from mpibow.comm.communicator import EXACT, Array
 from mpibow.comm.shared import ByMessages, rows_of
 from mpibow.errors import CommunicationError
+from mpibow.kernels.compiled.command import Command
 
 LENGTHS = (0, 1, 6, 7, 8, 14, 20)  # around multiples of 7, where `main` cuts the arrays
 
@@ -101,6 +105,7 @@ def sums_parts_as_they_are_written(comm: Communicator) -> None:
     length, cuts = 600_000, (0, 5, 5, 300, 290_000, 600_000)
     parts = [[slice(a, b), slice(length + a, length + b)] for a, b in pairwise(cuts)]
     for whole in (comm.zeros(2 * length, "float32"), np.zeros(2 * length, np.float32)):
+        add_up = comm.in_parts(whole, parts)
         for turn in range(3):
             mine = np.tile(random_of(comm.rank, turn, length), 2)
             written, summed = [0], list[int]()
@@ -114,7 +119,10 @@ def sums_parts_as_they_are_written(comm: Communicator) -> None:
 
             writer = threading.Thread(target=write)
             writer.start()
-            comm.allreduce_in_parts(whole, parts, lambda written=written: written[0], summed.append)
+            steps = np.zeros(2, np.int64)
+            ready = called(lambda steps=steps, written=written: steps.put(0, written[0]))
+            done = called(lambda steps=steps, summed=summed: summed.append(int(steps[1])))
+            add_up(ready, done, steps)
             writer.join()
             expected = mine[:length].copy()
             comm.allreduce(expected)
@@ -133,7 +141,7 @@ def rounds_what_nodes_send_if_asked(comm: Communicator) -> None:
         whole = comm.zeros(length, "float32")
         whole[:] = mine
         parts = [[slice(a, b)] for a, b in pairwise(cuts)]
-        comm.allreduce_in_parts(whole, parts, lambda parts=parts: len(parts), lambda i: None)
+        comm.in_parts(whole, parts)(called(lambda: None), called(lambda: None), np.array([len(parts), 0]))
         sums.append(whole.copy())
         whole[:] = mine
         for (part,) in parts:
@@ -154,6 +162,12 @@ def rounds_what_nodes_send_if_asked(comm: Communicator) -> None:
     assert off < 2.0**-7
     apart = comm.local_size < comm.size or (comm.size > 1 and not getattr(comm, "shared_memory", True))
     assert (off > 0) == apart
+
+
+def called(function: Callable[[], object]) -> Command:
+    """A command that calls it."""
+    back = CALL(lambda *_: bool(function()))
+    return Command([(ctypes.cast(back, ctypes.c_void_p).value, 0, 0, 0, 0)], back)
 
 
 def random_of(rank: int, turn: int, length: int) -> Array:

@@ -47,6 +47,13 @@ def call(context: object, builder: IRBuilder, function: Value, a: Value, b: Valu
     return builder.call(builder.inttoptr(function, kind.as_pointer()), [a, b, c, d])
 
 
+@instruction(types.boolean, *[types.int64] * 3)
+def swapped(context: object, builder: IRBuilder, place: Value, before: Value, after: Value) -> Value:
+    """Whether the word at an address was `before`; then it is `after` now. At once, whatever other threads do."""
+    word = builder.inttoptr(place, ir.IntType(64).as_pointer())
+    return builder.extract_value(builder.cmpxchg(word, before, after, "seq_cst"), 1)
+
+
 @jit
 def execute(table: Array) -> int:
     """Calls the rows (function, a, b, c, d) in order; returns the number of the first that fails, or -1."""

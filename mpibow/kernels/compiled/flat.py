@@ -17,7 +17,7 @@ from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 from .generated import applying, loops, sending
 from .orthogonal import orthogonal as orthogonal
 from .recorder import Recorder as Recorder
-from .steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of
+from .steps import BLOCK, PAGES, compiled, cut, gradient_of, mean_of
 from .steps import chunk as chunk
 
 Do = Callable[..., object]  # calls a function, or records the call
@@ -60,11 +60,13 @@ def update(
         do(module.update, *first, total, squares, arrays, values, begin, chunks.start, chunks.stop)
 
 
-def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range) -> None:
+def apply(
+    half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range, do: Do = _call
+) -> None:
     rows = _rows(weights) if half.moves else weights[:0]
     size = weights.shape[1]
     values = np.array(half.numbers, np.float64)
-    applying(half.formula).apply(rows, arrays, _rows(sums), squares, values, size, chunks.start, chunks.stop)
+    do(applying(half.formula).apply, rows, arrays, _rows(sums), squares, values, size, chunks.start, chunks.stop)
 
 
 def sma_alone(
@@ -92,24 +94,25 @@ def sgd_update(
     do: Do = _call,
 ) -> None:
     for part, first in _parts(step, local):
-        do(loops(part.formula).sgd_update, *first, float(scale), *ends(chunks, step.weights[0]))
+        do(loops(part.formula).sgd_update, *first, float(scale), chunks.start, chunks.stop)
 
 
 @compiled
-def _rows_mean(rows: Array, mean: Array, start: int, stop: int) -> None:
-    for a in range(start, stop, PAGES):
+def _rows_mean(rows: Array, mean: Array, first: int, last: int) -> None:
+    stop = min(last * chunk, len(mean))
+    for a in range(first * chunk, stop, PAGES):
         b = min(a + PAGES, stop)
         mean_of(rows, a, b, mean[a:b])
 
 
 def rows_mean(rows: Array, mean: Array, *, chunks: range) -> None:
-    _rows_mean(_rows(rows), mean, *ends(chunks, mean))
+    _rows_mean(_rows(rows), mean, chunks.start, chunks.stop)
 
 
 @compiled
-def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, stop: int) -> None:
+def _gradient_sum(gradients: Array, total: Array, factors: Array, first: int, last: int) -> None:
     made = np.empty(TILE, total.dtype)
-    a = start
+    a, stop = first * chunk, min(last * chunk, len(total))
     while a < stop:
         b, f = cut(a, min(a + BLOCK, stop), factors)
         for i in range(len(gradients)):
@@ -121,4 +124,4 @@ def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, st
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE, do: Do = _call) -> None:
-    do(_gradient_sum, _rows(gradients), total, factors, *ends(chunks, total))
+    do(_gradient_sum, _rows(gradients), total, factors, chunks.start, chunks.stop)

@@ -226,14 +226,14 @@ def sgd_update(
     groups: Array,
     scalars: Array,
     scale: float,
-    start: int,
-    stop: int,
+    first: int,
+    last: int,
 ) -> None:
     number = weights.dtype.type
     made = np.empty(TILE, weights.dtype)
     total = np.empty(BLOCK, weights.dtype)
-    a, p = max(start, origin), 0
-    stop = min(stop, limit)
+    a, p = max(first * chunk, origin), 0
+    stop = min(last * chunk, limit)
     while a < stop:
         p = span_of(ends, p, a)
         b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)

@@ -30,7 +30,8 @@ _VERSIONS = dict[tuple[Any, DType], Version]()  # by function, and the type of i
 
 
 class Recorder:
-    """Makes commands of calls of functions of `jit`, as `do` of a worker's passes; they stay until it makes others.
+    """Makes commands of calls of functions of `jit`, as `do` of a worker's passes; they stay until it makes others. A
+    pass's last two arguments are its first chunk and the end of its chunks.
 
     The types of a call's arguments follow from the first one's: arrays, which are contiguous, tuples of them, numbers.
     """

@@ -64,11 +64,6 @@ def gradient_of(row: Array, a: int, b: int, factors: Array, f: int, made: Array)
     return made[: b - a]
 
 
-def ends(chunks: range, array: Array) -> tuple[int, int]:
-    """The elements of `array` (size,) that the chunks cover."""
-    return chunks.start * chunk, min(chunks.stop * chunk, array.size)
-
-
 @inlined
 def scaled_into(target: Array, source: Array, scale: float) -> None:
     for j in range(len(target)):
