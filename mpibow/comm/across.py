@@ -1,11 +1,13 @@
 """Sums across nodes by messages that are polled, added up in the order of the nodes, however an array is cut."""
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from mpibow.system.process import address
 
 from .communicator import Array
 from .shared import BLOCK, ByBoard, ByMessages
@@ -30,19 +32,14 @@ class Messages:
         handles = np.array([mpi._handleof(each) % 2 ** (8 * size) for each in requests], f"u{size}")
         statuses = np.zeros(count * mpi._sizeof(mpi.Status()), np.uint8)
         self.over, self._kept, self._error = np.zeros(1, np.int32), (requests, handles, statuses), mpi.Exception
-        self.start: Row = address(mpi, "MPI_Startall"), count, handles.ctypes.data, 0, 0
-        self.test: Row = (
-            address(mpi, "MPI_Testall"), count, handles.ctypes.data, self.over.ctypes.data, statuses.ctypes.data,
-        )  # fmt: skip
+        start, test = (address(each, mpi.__file__) for each in ("MPI_Startall", "MPI_Testall"))
+        first = handles.ctypes.data
+        self.start: Row = start, count, first, 0, 0
+        self.test: Row = test, count, first, self.over.ctypes.data, statuses.ctypes.data
 
     def call(self, row: Row) -> None:
         if code := CALL(row[0])(*row[1:]):
             raise self._error(code)
-
-
-def address(mpi: ModuleType, function: str) -> int:
-    """Of a C function of the MPI library."""
-    return ctypes.cast(getattr(ctypes.CDLL(mpi.__file__), function), ctypes.c_void_p).value or 0
 
 
 class Across:
@@ -56,9 +53,8 @@ class Across:
         self._others = [other for other in range(len(peers)) if other != node]
 
     def pieces(self, rows: Array, narrow: bool, numbers: Iterator[int]) -> Iterator[Any]:
-        """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n), as commands; all nodes
-        work on them by their `numbers`. `narrow`: nodes send each other float32 as bfloat16, and add it up in float32.
-        """
+        """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n), as commands; nodes know
+        them by their `numbers`. `narrow`: nodes send each other float32 as bfloat16, and add it up in float32."""
         for start in range(0, rows.shape[1], self._piece):
             tag = 2 * (next(numbers) % TAGS)
             yield self._sum(rows[:, start : start + self._piece], tag, narrow and self.nodes > 1)
@@ -70,12 +66,12 @@ class Across:
         """
         from mpibow.kernels.compiled import sums as kernels
         from mpibow.kernels.compiled.command import Command, together
-        from mpibow.kernels.compiled.recorder import Recorder
+        from mpibow.kernels.compiled.recorder import command
 
         commands = list[Command]()
 
-        def do(function: Callable[..., None], *arrays: Array) -> None:
-            commands.append(Recorder().record(lambda _, do: do(function, *arrays), range(0)))
+        def do(*call: Any) -> None:
+            commands.append(command(*call))
 
         def swap(received: Sequence[Array], sent: Sequence[Array], tag: int) -> None:
             messages = self.messages(received, sent, tag)
@@ -123,46 +119,6 @@ class Across:
         return Messages(self._mpi, requests)
 
 
-class Sums:
-    """The sums over all ranks of an array's parts, each of pieces, all commands: one call works on them."""
-
-    def __init__(self, mpi: ModuleType, parts: Sequence[Sequence[Any]], board: Array | None, rank: int) -> None:
-        """`board` (ranks, words) are those of the node, whose number `rank` this one is."""
-        from mpibow.kernels.compiled import sums, words
-
-        self._kernels, self._error = sums, mpi.Exception
-        ends = np.cumsum([0, *(len(piece.table) for part in parts for piece in part)])
-        self._begins = ends[:-1]
-        numbers = [i for i, part in enumerate(parts) for _ in part]
-        self._pieces = np.array([numbers, ends[:-1], ends[1:]], np.int64).reshape(3, -1).T.copy()
-        self._kept = parts
-        self._table = np.concatenate([np.zeros((0, 5), np.int64), *(p.table for part in parts for p in part)])
-        self._window = np.zeros(2, np.int64)
-        self._board = np.zeros((1, 4), np.int64) if board is None else board
-        self._numbers = np.array([rank, 0, len(parts), 0, address(mpi, "MPI_Testall"), words.address("usleep"), 0, 0, 1])
-
-    def begin(self, before: int) -> None:
-        """`before` parts have been on the board."""
-        self._pieces[:, self._kernels.AT], self._window[:] = self._begins, 0
-        self._numbers[self._kernels.BEFORE] = before
-
-    def work(
-        self, ready: Array, done: Array, steps: Array, met: bool, meeting: Row | None, pauses: Sequence[int]
-    ) -> bool:
-        """As mpibow.kernels.compiled.sums.work; whether all is over. `pauses`: two in us, and how many."""
-        numbers = self._numbers
-        numbers[self._kernels.MET], numbers[self._kernels.PAUSE :] = met, pauses
-        code = self._kernels.work(
-            self._table, self._pieces, self._window, steps, self._board, numbers, ready, done,
-            np.array([] if meeting is None else [meeting], np.int64).reshape(-1, 5),
-        )  # fmt: skip
-        if code > 0:
-            raise self._error(code)
-        if code:
-            raise RuntimeError("a step of an exchange failed")
-        return bool(steps[self._kernels.SUMMED] == numbers[self._kernels.PARTS])
-
-
 class ByNodes:
     """A meeting of all ranks: on each node `here`, then of the nodes' first ranks by messages, then `here` again.
 
@@ -173,7 +129,7 @@ class ByNodes:
         self._leaders, self._here, self._alike = leaders, here, True
         if leaders is not None:
             self._mine, self._tokens = np.zeros(1, np.int64), np.zeros((leaders.nodes, 1), np.int64)
-            self._messages = leaders.messages(self._tokens, [self._mine] * leaders.nodes, MEETING)
+            self._messages = leaders.messages([*self._tokens], [self._mine] * leaders.nodes, MEETING)
         self.test: Row | None = None  # of the messages that it waits for
 
     def come(self, token: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpibow.errors import CommunicationError, install
 
-from .across import PIECE, Across, ByNodes, Sums
+from .across import PIECE, Across, ByNodes
 from .cgroups import machine_cores
 from .communicator import Array, InPlace, Parts, Run, SumInParts, describe, differ, flat
 from .library import initialise, load, short
@@ -30,7 +30,7 @@ LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds
-PAUSES = 200, 500  # microseconds that a communication thread sleeps while it waits for data, or for learners
+PAUSES = 200, 1000  # microseconds that a communication thread sleeps while it waits for data, or for learners
 MANY = 50  # of them before it looks for its launcher
 NOTHING = np.zeros((0, 5), np.int64)  # commands
 FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail alike
@@ -80,11 +80,11 @@ class Mpi(InPlace):
         self.shared_memory = most > 1  # whether `zeros` returns memory that a node's ranks share
         board = self._open_shared(4, "int64")
         self.shared_memory = board is not None
-        self._scratch = self._open_shared(max(SCRATCH // most, 1), "uint8")
-        if self._scratch is None:  # of arrays that lie elsewhere nothing could be added up
+        scratch = self._open_shared(max(SCRATCH // most, 1), "uint8")
+        if scratch is None:  # of arrays that lie elsewhere nothing could be added up
             board, self.shared_memory = None, False
             nodes = [[rank] for rank in range(self.size)]
-            self._scratch = self._own(SCRATCH, "uint8")
+        self._scratch = scratch or self._own(SCRATCH, "uint8")
         if len(nodes) > 1 and find_spec("numba") is None:
             raise CommunicationError(f"ranks that share no memory need numba: {install('cpu')}")
         self._here = ByMessages(mpi, local) if board is None or not ordered() else ByBoard(board, self.local_rank)
@@ -224,12 +224,13 @@ class Mpi(InPlace):
             part = whole[start : start + step]
             row = rows[self.local_rank % len(rows), : part.size]
             row[:] = part
-            self._meet_here()
-            grain = 1 << max(part.size.bit_length() - 3, 0)  # few sizes, as each keeps its messages
+            if len(rows) > 1:
+                self._meet_here()
+            grain = 1 if self._together else 1 << max(part.size.bit_length() - 3, 0)  # few sizes: each keeps messages
             self._add_up(rows[:, : -(-part.size // grain) * grain], 0, self._scratch.sums)
             part[:] = row
 
-    def _add_up(self, rows: Array, rough: int, kept: dict[Any, Sums]) -> None:
+    def _add_up(self, rows: Array, rough: int, kept: dict[Any, Any]) -> None:
         """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written; `kept`
         are those of this memory."""
         if self._together:
@@ -244,9 +245,11 @@ class Mpi(InPlace):
         if len(rows) > 1:
             self._meet_here()
 
-    def _sums(self, parts: Sequence[Sequence[tuple[Array, int]]], board: Array | None = None) -> Sums:
+    def _sums(self, parts: Sequence[Sequence[tuple[Array, int]]], board: Array | None = None) -> Any:
         """Of the spans of each part: rows, and how many of their elements may be rounded."""
-        numbers, across = count(), self._across
+        from mpibow.kernels.compiled.sums import Sums
+
+        numbers, across, mine = count(), self._across, self.local_rank
         pieces = [
             [
                 piece
@@ -256,7 +259,9 @@ class Mpi(InPlace):
             ]
             for part in parts
         ]
-        return Sums(self._mpi, pieces, board, 0 if board is None else self.local_rank)
+        if board is None:
+            board, mine = np.zeros((1, 4), np.int64), 0
+        return Sums(pieces, self._mpi.Exception, str(self._mpi.__file__), board, mine)
 
     def _shares_of(self, rows: Array, rough: int) -> Iterator[tuple[Array, bool]]:
         """This rank's shares of the sums of `rows`, and whether they may be rounded, as the first `rough` elements."""

@@ -21,9 +21,7 @@ class Stages:
     `loss(i)` are the losses of learner i's batch, in this pass.
     """
 
-    def __init__(
-        self, plan: Plan, replicas: Replicas, chunk: int, count: int, loss: Callable[[int], Array]
-    ) -> None:
+    def __init__(self, plan: Plan, replicas: Replicas, chunk: int, count: int, loss: Callable[[int], Array]) -> None:
         self._replicas, self._chunk, self._loss = replicas, chunk, loss
         self._stages = stages_of(plan, replicas.size, chunk, count)
         self.reached = np.zeros((replicas.capacity, LINE), np.int64)  # of each row the first word
@@ -48,7 +46,7 @@ class Stages:
         self.reached[:] = 0
 
     def losses(self) -> Array:
-        """(k, 3) of the learners: the address of the losses of a batch, and how many words of 32 bits they and each are."""
+        """(k, 3) of the learners: the address of a batch's losses, and how many words of 32 bits they and each are."""
         arrays = [self._loss(i) for i in range(self._replicas.count)]
         return np.array([(each.ctypes.data, each.nbytes // 4, each.itemsize // 4) for each in arrays])
 

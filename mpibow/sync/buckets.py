@@ -12,6 +12,7 @@ from mpibow.comm import Communicator
 from mpibow.comm.communicator import SumInParts
 from mpibow.graph import Array
 from mpibow.kernels import FlatKernels, Local
+from mpibow.system.process import address
 from mpibow.trace import Trace
 
 from .engine import Engine
@@ -53,7 +54,7 @@ class Stages(Protocol):
         """The learners are about to begin."""
 
     def losses(self) -> Array:
-        """(k, 3) of the learners: the address of the losses of a batch, and how many words of 32 bits they and each are."""
+        """(k, 3) of the learners: the address of a batch's losses, and how many words of 32 bits they and each are."""
 
     def shut(self, turn: int) -> None:
         """The learners' next passes wait for each stage until it is opened for this turn, or a later one."""
@@ -105,17 +106,14 @@ class Buckets:
         self._spans = _rows([(part.start, part.stop) for part in own] for own in self.chunks)
         self._opens = _rows([(i,) for i in own] for own in self._stages)
         self._extents = _rows([each for i in own for each in stages.extents[i]] for own in self._stages[:ahead])
-        from mpibow.kernels.compiled.recorder import Recorder
-
         assert flat.Recorder is not None
         self._recorders = flat.Recorder(), flat.Recorder()
-        self._steps = Recorder(), Recorder()
         self._sums = cache(self._summing)  # by the address of the array that is sent
 
     def exchange(self, local: Local, words: Array, times: Array) -> None:
         """One exchange of the engine's, whose words and times are as in mpibow.kernels.compiled.buckets."""
         from mpibow.kernels.compiled import buckets
-        from mpibow.kernels.compiled.words import address
+        from mpibow.kernels.compiled.recorder import command
 
         engine, stages, clock = self.engine, self.stages, address("clock_gettime")
         whole, own = engine.sending, local.times(1.0)  # whose scalars are of now; after a reset they are others
@@ -126,20 +124,14 @@ class Buckets:
                 each(chunks, do=do)
 
         updates, applies = self._recorders
-        work = (
-            (
-                buckets.update, stages.gradients, words, self._goals, stages.reached, self._spans,
-                updates.record(engine.update(own), range(1)).table, stages.losses(), self._extents, times, clock,
-            ),
-            (
-                buckets.apply, words, self._spans, applies.record(every, range(1)).table, self._opens, stages.opened,
-                times, clock,
-            ),
+        ready = command(
+            buckets.update, stages.gradients, words, self._goals, stages.reached, self._spans,
+            updates.record(engine.update(own), range(1)).table, stages.losses(), self._extents, times, clock,
         )  # fmt: skip
-        ready, done = (
-            step.record(lambda _, do, call=call: do(*call), range(1))
-            for step, call in zip(self._steps, work, strict=True)
-        )
+        done = command(
+            buckets.apply, words, self._spans, applies.record(every, range(1)).table, self._opens, stages.opened, times,
+            clock,
+        )  # fmt: skip
         self._sums(whole.ctypes.data)(ready, done, words)
 
     def _summing(self, place: int) -> SumInParts:

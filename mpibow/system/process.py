@@ -7,6 +7,7 @@ import signal
 import struct
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 
@@ -62,3 +63,9 @@ def run_soon() -> None:
     if sys.platform == "linux" and call is not None:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         ctypes.CDLL(None).syscall(call, 0, struct.pack("IIQiIQQQ", 48, 0, KEEP_POLICY, nice, 0, SLICE, 0, 0), 0)
+
+
+@cache
+def address(function: str, library: str | None = None) -> int:
+    """Of a function of C, in a library's file or the process."""
+    return ctypes.cast(getattr(ctypes.CDLL(library), function), ctypes.c_void_p).value or 0

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow.comm.across import CALL
 from mpibow.data import ArrayData
 from mpibow.errors import CommunicationError, ConfigError
-from mpibow.comm.across import CALL
 from mpibow.graph import Tensor
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.numpy import flat

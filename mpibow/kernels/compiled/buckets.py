@@ -59,9 +59,7 @@ def update(
 
 
 @jit
-def apply(
-    exchange: Array, spans: Array, table: Array, stages: Array, opened: Array, times: Array, clock: int
-) -> None:
+def apply(exchange: Array, spans: Array, table: Array, stages: Array, opened: Array, times: Array, clock: int) -> None:
     """Applies the bucket that is summed, by the passes of `table`, and opens its `stages` (bucket, stage)."""
     b = exchange[SUMMED]
     times[b, ADDED] = now(clock)

@@ -87,7 +87,7 @@ class Command:
     one once the first call, or `join`, compiles it."""
 
     def __init__(self, rows: Sequence[Row] | Array, *kept: object) -> None:
-        self.rows, self._kept = rows, kept
+        self.rows, self.kept = rows, kept
 
     @cached_property
     def place(self) -> tuple[int, int]:

@@ -29,12 +29,21 @@ def entry(arguments, _, count, __):
 _VERSIONS = dict[tuple[Any, DType], Version]()  # by function, and the type of its first argument
 
 
+def command(function: Any, *arguments: Argument) -> Command:
+    """The call of a function of `jit`. Its arguments' types follow from the first one's: arrays, which are contiguous,
+    tuples of them, numbers."""
+    key, words = (function, arguments[0].dtype), [*map(_words, arguments)]
+    if key not in _VERSIONS:
+        _VERSIONS[key] = Version(partial(_called, function, [*map(numba.typeof, arguments)]))
+    block = np.array([word for each in words for word in each], np.int64)
+    return Command(
+        [(_VERSIONS[key], block.ctypes.data, 0, len(block), 0)], block, [*accumulate(map(len, words))], [*arguments]
+    )
+
+
 class Recorder:
     """Makes commands of calls of functions of `jit`, as `do` of a worker's passes; they stay until it makes others. A
-    pass's last two arguments are its first chunk and the end of its chunks.
-
-    The types of a call's arguments follow from the first one's: arrays, which are contiguous, tuples of them, numbers.
-    """
+    pass's last two arguments are its first chunk and the end of its chunks."""
 
     def __init__(self) -> None:
         self._calls, self._next = list[tuple[Any, Array, list[int], list[Argument]]](), 0
@@ -59,14 +68,9 @@ class Recorder:
                     block[ends[i] - len(words) : ends[i]] = words
                     known[i] = each
             return
-        key, every = (function, arguments[0].dtype), [*map(_words, arguments)]
-        if key not in _VERSIONS:
-            _VERSIONS[key] = Version(partial(_called, function, [*map(numba.typeof, arguments)]))
-        block = np.array([word for words in every for word in words], np.int64)
-        ends = [*accumulate(map(len, every))]
-        rows = [*self._command.rows[:n], (_VERSIONS[key], block.ctypes.data, 0, len(block), 0)]
-        self._command = Command(rows, self._calls)
-        self._calls[n:] = [(function, block, ends, [*arguments])]
+        made = command(function, *arguments)
+        self._command = Command([*self._command.rows[:n], *made.rows], self._calls)
+        self._calls[n:] = [(function, *made.kept)]
 
 
 def _called(function: Any, kinds: Sequence[Type]) -> CFunc:

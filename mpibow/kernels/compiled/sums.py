@@ -1,11 +1,14 @@
 """Sums over nodes without Python: their arithmetic, and what works on an array's pieces while messages come and go."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from mpibow.graph import Array
+from mpibow.system.process import address
 
 from .code_cache import jit
-from .command import call, execute
+from .command import Command, Row, call, execute
 from .native import integers
 
 UNDER_WAY = 3  # pieces at a time: one is added up while others travel
@@ -101,3 +104,43 @@ def work(
         if not moved and numbers[PAUSES] > 1:
             call(numbers[SLEEP], numbers[PAUSE if steps[WRITTEN] > steps[SUMMED] else REST], 0, 0, 0)
     return 0
+
+
+class Sums:
+    """The sums over all ranks of an array's parts, each of pieces, which are commands; MPI's error codes are raised by
+    `error`."""
+
+    def __init__(
+        self,
+        parts: Sequence[Sequence[Command]],
+        error: Callable[[int], Exception],
+        library: str,
+        board: Array,
+        mine: int,
+    ) -> None:
+        """`board` (ranks, words) is the node's, whose row `mine` is this rank's; MPI is in the file `library`."""
+        pieces = [(i, piece.table) for i, part in enumerate(parts) for piece in part]
+        ends = np.cumsum([0, *(len(table) for _, table in pieces)])
+        self._begins = ends[:-1]
+        self._pieces = np.array([[i for i, _ in pieces], ends[:-1], ends[1:]]).T.copy()
+        self._table = np.concatenate([np.zeros((0, 5), np.int64), *(table for _, table in pieces)])
+        self._window, self._board, self._kept, self._error = np.zeros(2, np.int64), board, parts, error
+        test, sleep = address("MPI_Testall", library), address("usleep")
+        self._numbers = np.array([mine, 0, len(parts), 0, test, sleep, 0, 0, 1])
+
+    def begin(self, before: int) -> None:
+        """`before` parts have been on the board."""
+        self._pieces[:, AT], self._window[:], self._numbers[BEFORE] = self._begins, 0, before
+
+    def work(
+        self, ready: Array, done: Array, steps: Array, met: bool, meeting: Row | None, pauses: Sequence[int]
+    ) -> bool:
+        """As `work` above; whether all is over. `pauses`: two in us, and how many."""
+        numbers, asked = self._numbers, np.array([meeting] if meeting else [], np.int64).reshape(-1, 5)
+        numbers[MET], numbers[PAUSE:] = met, pauses
+        code = work(self._table, self._pieces, self._window, steps, self._board, numbers, ready, done, asked)
+        if code > 0:
+            raise self._error(code)
+        if code:
+            raise RuntimeError("a step of an exchange failed")
+        return bool(steps[SUMMED] == numbers[PARTS])

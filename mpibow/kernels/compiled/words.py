@@ -3,10 +3,8 @@
 Processors that store in order show a word behind all that was written before it.
 """
 
-import ctypes
-from functools import cache
-
 from mpibow.graph import Array, kernel
+from mpibow.system.process import address
 
 from .command import Command, call
 from .native import Words, native
@@ -26,10 +24,6 @@ def _wait(word: Words, goal: Words, pauses: Words, pause: int, microseconds: int
 
 def wait(word: Array, goal: Array, pauses: Array) -> Command:
     """As mpibow.graph.kernel.waiting."""
-    return _wait.command(word=word, goal=goal, pauses=pauses, pause=address("usleep"), microseconds=round(1e6 * kernel.PAUSE))
-
-
-@cache
-def address(function: str) -> int:
-    """Of a function of the C library."""
-    return ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value or 0
+    return _wait.command(
+        word=word, goal=goal, pauses=pauses, pause=address("usleep"), microseconds=round(1e6 * kernel.PAUSE)
+    )
