@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -147,6 +147,14 @@ class Buckets:
                 spans.append(slice(begin, stop))
             parts.append(spans)
         return self._comm.in_parts(whole, parts)
+
+
+def rest(parts: Sequence[range], passes: Any) -> Any:
+    """The command of recorded passes on these chunks."""
+    from mpibow.kernels.compiled import buckets
+    from mpibow.kernels.compiled.recorder import command
+
+    return command(buckets.on_chunks, _rows([[(part.start, part.stop) for part in parts]]), 0, passes.table)
 
 
 def _rows(of: Iterable[Sequence[Sequence[int]]]) -> Array:

@@ -14,6 +14,7 @@ from mpibow.trace import SILENT, Trace
 
 from .agreement import add_up
 from .ahead import QUIET, Ahead, Staged
+from .buckets import rest
 from .distance import distances
 from .engine import Engine, OnChunks
 from .outbox import Book, Message
@@ -67,7 +68,7 @@ class Synchroniser:
         self._beside = False  # the exchange under way ends only when it is received
         self._passes: Sequence[OnChunks] = ()  # by the exchange under way
         self._due: Sequence[OnChunks] = ()  # passes that the centre waits for
-        self._recorders = dict[int, Any]()  # by worker
+        self._recorders, self._rests = dict[Any, Any](), dict[int, Any]()  # by worker, and whether of all chunks
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
         # On a GPU `seconds` has them, and `waited` stays 0: the host that waits is not the learners.
@@ -127,7 +128,7 @@ class Synchroniser:
                     each(part)
 
         parts = None if self.ahead is None else self.ahead.stop()
-        self._on_learners(workers, work if due else step, parts, not due and parts is None)
+        self._on_learners(workers, work if due else step, parts, not due)
 
     @QUIET
     def exchange(self, tally: Tally, local: Local, workers: int) -> None:
@@ -272,8 +273,12 @@ class Synchroniser:
         def begin(i: int) -> tuple[int, int] | None:
             if not step or (make := self._flat.Recorder) is None:
                 return None
-            recorder = self._recorders[i] = self._recorders.get(i) or make()
-            place: tuple[int, int] = recorder.record(work, share_of(self._chunks, i, workers)).place
+            key = i, parts is None
+            recorder = self._recorders[key] = self._recorders.get(key) or make()
+            made = recorder.record(work, share_of(self._chunks, i, workers))
+            if parts is not None:
+                made = self._rests[i] = rest([share_of(part, i, workers) for part in parts], made)
+            place: tuple[int, int] = made.place
             return place
 
         with self._trace.span("synchronisation", "update"):
