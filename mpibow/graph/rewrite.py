@@ -21,24 +21,15 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
 
     The fused node has the name of the chain's last node, and so has its output.
     """
-    users = dict[str, list[Node]]()
-    for node in graph.nodes:
-        for name in node.inputs:
-            users.setdefault(name, []).append(node)
-    shown = set(graph.outputs.values())
+    readers = only_readers(graph)
     taken = dict[str, Node]()  # by the name of the last node of a chain
     inside = set[str]()
     for node in graph.nodes:
         if node.name in inside:
             continue
         chain = [node]
-        while (
-            len(chain) < longest
-            and chain[-1].outputs == 1
-            and chain[-1].name not in shown
-            and len(users.get(chain[-1].name, ())) == 1
-        ):
-            (behind,) = users[chain[-1].name]
+        while len(chain) < longest and chain[-1].outputs == 1 and chain[-1].name in readers:
+            behind = readers[chain[-1].name]
             if behind.name in inside:
                 break
             chain.append(behind)
@@ -49,6 +40,16 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
                 inside |= {member.name for member in part}
                 break
     return rebuilt(graph, taken, inside)
+
+
+def only_readers(graph: Graph) -> dict[str, Node]:
+    """By a tensor's name: the node that reads it, where exactly one does, once, and it is no output."""
+    users = dict[str, list[Node]]()
+    for node in graph.nodes:
+        for name in node.inputs:
+            users.setdefault(name, []).append(node)
+    shown = set(graph.outputs.values())
+    return {name: nodes[0] for name, nodes in users.items() if len(nodes) == 1 and name not in shown}
 
 
 def rebuilt(graph: Graph, taken: Mapping[str, Node], inside: Collection[str]) -> Graph:

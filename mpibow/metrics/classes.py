@@ -205,18 +205,10 @@ def _confused(matrix: Array, names: Sequence[str]) -> list[list[str]]:
 
 
 def _each(matrix: Array, names: Sequence[str]) -> list[list[str]]:
-    both = np.diag(matrix)
-    guessed = matrix.sum(axis=0)
-    wanted = matrix.sum(axis=1)
+    counts = np.diag(matrix), matrix.sum(axis=0), matrix.sum(axis=1)
     return [
-        [
-            name,
-            _share(both[i], guessed[i]),
-            _share(both[i], wanted[i]),
-            _share(2 * both[i], guessed[i] + wanted[i]),
-            f"{wanted[i]:,}",
-        ]
-        for i, name in enumerate(names)
+        [name, _share(hit, guessed), _share(hit, wanted), _share(2 * hit, guessed + wanted), f"{wanted:,}"]
+        for name, hit, guessed, wanted in zip(names, *counts, strict=True)
     ]
 
 

@@ -51,8 +51,8 @@ class R2:
     """
 
     def sums(self, output: Array, target: Array) -> Sums:
-        missed = differences(output, target).astype(np.longdouble).reshape(len(target), -1)
-        wide = target.astype(np.longdouble).reshape(len(target), -1)
+        pair = differences(output, target), target
+        missed, wide = (each.astype(np.longdouble).reshape(len(target), -1) for each in pair)
         squares = {"missed": (missed**2).sum(axis=0), "squares": (wide**2).sum(axis=0)}
         return {**squares, "sum": wide.sum(axis=0), "count": np.array(len(target))}
 

@@ -14,25 +14,26 @@ from .objective import LossNet, predictions, read_by
 from .resnet import BASIC, BOTTLENECK, resnet, resnet20, resnet32, resnet44, resnet56, resnet110
 from .vgg import vgg16, vgg16_cifar, vgg_a
 
-MODELS: Mapping[str, Callable[..., Tensor]] = {  # image, classes and its own options -> logits
-    "alexnet": alexnet,
-    "convnet": convnet,
-    "googlenet": googlenet,
-    "inception_v3": inception_v3,
-    "lenet": lenet,
-    "logistic": logistic,
-    "mlp": mlp,
-    "overfeat": overfeat,
-    "resnet20": resnet20,
-    "resnet32": resnet32,
-    "resnet44": resnet44,
-    "resnet56": resnet56,
-    "resnet110": resnet110,
-    **{name: resnet(name) for name in (*BASIC, *BOTTLENECK)},
-    "vgg16": vgg16,
-    "vgg16_cifar": vgg16_cifar,
-    "vgg_a": vgg_a,
-}
+_NETS: tuple[Callable[..., Tensor], ...] = (
+    alexnet,
+    convnet,
+    googlenet,
+    inception_v3,
+    lenet,
+    logistic,
+    mlp,
+    overfeat,
+    resnet20,
+    resnet32,
+    resnet44,
+    resnet56,
+    resnet110,
+    *map(resnet, (*BASIC, *BOTTLENECK)),
+    vgg16,
+    vgg16_cifar,
+    vgg_a,
+)
+MODELS: Mapping[str, Callable[..., Tensor]] = {net.__name__: net for net in _NETS}  # image, classes, options -> logits
 OBJECTIVES: Mapping[str, Callable[..., Tensor]] = {  # ratings' inputs by name and its own options -> losses
     "matrix_factorisation": matrix_factorisation
 }

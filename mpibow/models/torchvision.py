@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from mpibow.graph import Graph, Shape
 
-from .resnet import BASIC, BOTTLENECK, resnet
-from .vgg import A, D, vgg16, vgg_a
+from . import MODELS
+from .resnet import BASIC, BOTTLENECK
+from .vgg import A, D
 
 STATISTICS = {"mean": "running_mean", "variance": "running_var"}  # ours and theirs
 COUNTED = "num_batches_tracked"  # by a batch norm; mpibow has no such number
-NETS = {**{name: resnet(name) for name in (*BASIC, *BOTTLENECK)}, "vgg_a": vgg_a, "vgg16": vgg16}
 VGG = {"vgg_a": A, "vgg16": D}  # vgg11 and vgg16 there
+NETS = (*BASIC, *BOTTLENECK, *VGG)
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Names:
     def shapes(self, classes: int) -> dict[str, Shape]:
         """The shapes in torchvision's net for images of 3 channels and 224 x 224, by our names."""
         graph = Graph()
-        NETS[self.net](graph.input("image", (1, 3, 224, 224)), classes)
+        MODELS[self.net](graph.input("image", (1, 3, 224, 224)), classes)
         return shapes_of(graph)
 
 

@@ -18,15 +18,13 @@ def heavy_ball(
     w: Array, g: Array, momenta: Array, *, rate: float, decay: float, momentum: float
 ) -> tuple[Array, Array]:
     g = decayed(g, w, decay)
-    momenta = momentum * momenta + g
-    momenta = flushed(momenta)
+    momenta = flushed(momentum * momenta + g)
     return -rate * momenta, momenta
 
 
 def nesterov(w: Array, g: Array, momenta: Array, *, rate: float, decay: float, momentum: float) -> tuple[Array, Array]:
     g = decayed(g, w, decay)
-    momenta = momentum * momenta + g
-    momenta = flushed(momenta)
+    momenta = flushed(momentum * momenta + g)
     return -rate * (g + momentum * momenta), momenta
 
 

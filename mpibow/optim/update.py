@@ -175,8 +175,7 @@ def flushed(average: Element) -> Element:
 
 def averaged(average: Element, g: Element, kept: Element, rest: Element) -> Element:
     """An average of gradients with one more."""
-    average = kept * average + rest * g
-    return flushed(average)
+    return flushed(kept * average + rest * g)
 
 
 def averaged_square(average: Element, g: Element, kept: Element, rest: Element) -> Element:

@@ -60,23 +60,16 @@ def _times(x: Array, factor: np.float32, size: int) -> None:
 
 
 @inlined
-def _slopes(p: Array, d: Array, scale: float, columns: int, size: int) -> None:
-    """d <- scale p (d - the sum of p d): the gradient through a softmax."""
+def _slopes(p: Array, d: Array, dmask: Array, at: int, step: int, scale: float, columns: int, size: int) -> None:
+    """d <- scale p (d - the sum of p d): the gradient through a softmax. The same without the scale is added to the
+    gradient of a mask's row, if there is one, whose elements are `step` apart, as in _masked."""
     along = _f(0)
     for j in range(columns):
         along += p[j] * d[j]
+    for j in range(columns if len(dmask) else 0):
+        dmask[at + j * step] += p[j] * (d[j] - along)
     for j in range(size):
         d[j] = scale * (p[j] * (d[j] - along)) if j < columns else _f(0)
-
-
-@inlined
-def _add_slopes(p: Array, d: Array, dmask: Array, at: int, step: int, columns: int) -> None:
-    """Adds p (d - the sum of p d) to the gradient of a mask's row, whose elements are `step` apart, as in _masked."""
-    along = _f(0)
-    for j in range(columns):
-        along += p[j] * d[j]
-    for j in range(columns):
-        dmask[at + j * step] += p[j] * (d[j] - along)
 
 
 def rows_at_once(t: int, causal: bool) -> int:
@@ -175,9 +168,8 @@ def attend(
             product(y_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place)
             for i in range(rows):
                 row, slope = floats(p + i * p_row, size), floats(slopes + i * p_row, size)
-                if len(dmask):
-                    _add_slopes(row, slope, dmask, (at[4] + (top + i) * mask_row) // 4, mask_step, columns)
-                _slopes(row, slope, scale, columns, size)
+                beside = (at[4] + (top + i) * mask_row) // 4
+                _slopes(row, slope, dmask, beside, mask_step, scale, columns, size)
             if dq:
                 to = dq + at[0] + top * q_row
                 product(slopes, k + at[1], to, rows, d, columns, p_row, 4, k_row, 4, q_row, 0, 0, place)

@@ -51,10 +51,6 @@ def copy_box(
     axes: Words,
 ) -> None:
     """target <- source, 4 bytes an element. axes are the extent and both distances of each outer axis."""
-    sr = source_row
-    tr = target_row
-    sc = source_column
-    tc = target_column
     blocks = 1
     for axis in range(0, len(axes), 3):
         blocks *= axes[axis]
@@ -68,32 +64,39 @@ def copy_box(
             rest //= extent
             s += at * axes[axis + 1]
             t += at * axes[axis + 2]
-        if tc == 1 and sc == 1:
+        if target_column == 1 and source_column == 1:
             for i in range(rows):
-                x = integers(source + 4 * (s + i * sr), columns)
-                y = integers(target + 4 * (t + i * tr), columns)
+                x = integers(source + 4 * (s + i * source_row), columns)
+                y = integers(target + 4 * (t + i * target_row), columns)
                 for j in range(columns):
                     y[j] = x[j]
-        elif tc == 1 and sc == 0:
+        elif target_column == 1 and source_column == 0:
             for i in range(rows):
-                x = integers(source + 4 * (s + i * sr), 1)
-                y = integers(target + 4 * (t + i * tr), columns)
+                x = integers(source + 4 * (s + i * source_row), 1)
+                y = integers(target + 4 * (t + i * target_row), columns)
                 value = x[0]
                 for j in range(columns):
                     y[j] = value
         else:
             for first in range(0, rows, TILE):
                 for left in range(0, columns, TILE):
-                    if sr == 1 and tc == 1:
-                        there = source + 4 * (s + first + left * sc)
-                        here = target + 4 * (t + first * tr + left)
-                        turn_part(there, here, 4 * sc, 4 * tr, min(TILE, columns - left), min(TILE, rows - first))
+                    if source_row == 1 and target_column == 1:
+                        there = source + 4 * (s + first + left * source_column)
+                        here = target + 4 * (t + first * target_row + left)
+                        turn_part(
+                            there,
+                            here,
+                            4 * source_column,
+                            4 * target_row,
+                            min(TILE, columns - left),
+                            min(TILE, rows - first),
+                        )
                         continue
                     for i in range(first, min(first + TILE, rows)):
-                        x = integers(source + 4 * (s + i * sr), 1 << 40)
-                        y = integers(target + 4 * (t + i * tr), 1 << 40)
+                        x = integers(source + 4 * (s + i * source_row), 1 << 40)
+                        y = integers(target + 4 * (t + i * target_row), 1 << 40)
                         for j in range(left, min(left + TILE, columns)):
-                            y[j * tc] = x[j * sc]
+                            y[j * target_column] = x[j * source_column]
 
 
 def joined(extents: Sequence[int], *distances: Sequence[int]) -> list[tuple[int, ...]]:
@@ -121,18 +124,18 @@ def copied(target: Array, source: Array) -> Command:
         box.append((2, 1, 1))
     axes = joined(*zip(*box, strict=True)) if box else []
     axes = [(1, 0, 0)] * (2 - len(axes)) + axes
-    columns = axes.pop() if axes[-1][0] != 1 else (1, 1, 1)
-    near = [i for i, axis in enumerate(axes) if axis[1] == 1] if columns[1] > 1 else []
-    rows = axes.pop(near[-1] if near else -1) if axes else (1, 0, 0)
+    columns, source_column, target_column = axes.pop() if axes[-1][0] != 1 else (1, 1, 1)
+    near = [i for i, axis in enumerate(axes) if axis[1] == 1] if source_column > 1 else []
+    rows, source_row, target_row = axes.pop(near[-1] if near else -1) if axes else (1, 0, 0)
     return copy_box.command(
         source=source,
         target=target,
-        rows=rows[0],
-        columns=columns[0],
-        source_row=rows[1],
-        target_row=rows[2],
-        source_column=columns[1],
-        target_column=columns[2],
+        rows=rows,
+        columns=columns,
+        source_row=source_row,
+        target_row=target_row,
+        source_column=source_column,
+        target_column=target_column,
         axes=np.array(axes, np.int64),
     )
 

@@ -149,10 +149,6 @@ def _inputs(call: Call) -> Arguments:
     return {"n": call.y.size, "inputs": call.x}
 
 
-def _outputs(call: Call) -> Arguments:
-    return {"outputs": call.dx}
-
-
 def _weighted(call: Call, factors: Sequence[float]) -> Run:
     return weighted_sum.on(call, factors=np.array(factors, np.float32), **_inputs(call))
 
@@ -203,9 +199,9 @@ KERNELS = {
     Add: Kernel(lambda call: _weighted(call, call.op.coefficients), add_backward, formats=as_given),
     AddRelu: Kernel(add_relu.half(), add_relu_backward, formats=as_given),
     Gelu: Kernel(gelu_value.half(), gelu_slope.half(), formats=as_given),
-    Maximum: Kernel(largest.half(_inputs), won.half(_outputs), maximum_buffers, as_given),
+    Maximum: Kernel(largest.half(_inputs), won.half(lambda call: {"outputs": call.dx}), maximum_buffers, as_given),
     Multiply: Kernel(
-        product.half(_inputs), product_back.half(lambda call: {**_inputs(call), **_outputs(call)}), formats=as_given
+        product.half(_inputs), product_back.half(lambda call: {**_inputs(call), "outputs": call.dx}), formats=as_given
     ),
     Sum: Kernel(lambda call: _weighted(call, [1.0] * len(call.x)), formats=as_given),
 }

@@ -44,28 +44,6 @@ def _between(row: Array, target: Array, start: int, flip: bool) -> None:
 
 
 @inlined
-def _window(x: int, y: int, sizes: Array, top: int, left: int, flip: bool) -> None:
-    """y = the window at (top, left) of the image at x, with zeros around the image: every number is written once."""
-    channels = sizes[0]
-    height = sizes[1]
-    width = sizes[2]
-    rows = sizes[3]
-    columns = sizes[4]
-    octet = sizes[5]
-    first, last = max(-left, 0), min(columns, width - left)  # the columns of the window that lie in the image
-    start, length = columns - last if flip else first, last - first
-    for c in range(channels):
-        for r in range(rows):
-            row, to = top + r, (c * rows + r) * columns
-            at = (c * height + row) * width + left + first
-            count = length if 0 <= row < height else 0
-            if octet:
-                _between(octets(x + at, count), octets(y + to, columns), start, flip)
-            else:
-                _between(floats(x + 4 * at, count), floats(y + 4 * to, columns), start, flip)
-
-
-@inlined
 def _place(word: np.uint64, places: int) -> int:
     """One of so many places, drawn by a word of 32 bits."""
     return int(np.int64(word * _u(places) >> _u(32)))
@@ -75,23 +53,37 @@ def _place(word: np.uint64, places: int) -> int:
 def windows(
     x: Address, y: Address, n: int, pad: int, flips: bool, node: int, sizes: Words, counter: Address = None
 ) -> None:
-    """y = a random window of every image, or without counters its middle.
+    """y = a random window of every image, or without counters its middle, with zeros around the image: every number is
+    written once.
 
     sizes are channels, height and width of an image, rows and columns of a window, whether x is uint8.
     """
-    width = 1 if sizes[5] else 4  # bytes of a number
-    image = width * sizes[0] * sizes[1] * sizes[2]
-    window = width * sizes[0] * sizes[3] * sizes[4]
+    channels = sizes[0]
+    height = sizes[1]
+    width = sizes[2]
+    rows = sizes[3]
+    columns = sizes[4]
+    octet = sizes[5]
     for i in range(n):
-        top = (sizes[1] - sizes[3]) // 2
-        left = (sizes[2] - sizes[4]) // 2
+        top = (height - rows) // 2
+        left = (width - columns) // 2
         flip = False
         if counter:
             w = first_block(counter, i, node)
-            top = _place(w[0], sizes[1] + 2 * pad - sizes[3] + 1) - pad
-            left = _place(w[1], sizes[2] + 2 * pad - sizes[4] + 1) - pad
+            top = _place(w[0], height + 2 * pad - rows + 1) - pad
+            left = _place(w[1], width + 2 * pad - columns + 1) - pad
             flip = flips and w[2] >> _u(31) != 0
-        _window(x + i * image, y + i * window, sizes, top, left, flip)
+        first, last = max(-left, 0), min(columns, width - left)  # the columns of the window that lie in the image
+        start, length = columns - last if flip else first, last - first
+        for c in range(i * channels, (i + 1) * channels):
+            for r in range(rows):
+                row, to = top + r, (c * rows + r) * columns
+                at = (c * height + row) * width + left + first
+                count = length if 0 <= row < height else 0
+                if octet:
+                    _between(octets(x + at, count), octets(y + to, columns), start, flip)
+                else:
+                    _between(floats(x + 4 * at, count), floats(y + 4 * to, columns), start, flip)
 
 
 @native

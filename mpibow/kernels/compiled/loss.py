@@ -12,14 +12,9 @@ from mpibow.graph import FLOAT, Buffers, Call, Kernel, Op, Run, Shapes
 from mpibow.ops import Accuracy, CountedMean, LabelCount, SoftCrossEntropy, SoftmaxCrossEntropy
 
 from .native import Address, Arguments, Floats, Indices, floats, integers, native, row_at
-from .numeric import exp, index_at, inlined, largest
+from .numeric import exp, index_at, largest
 
 _f = np.float32
-
-
-@inlined
-def _log(x: np.float32) -> np.float32:
-    return _f(math.log(x))
 
 
 @native
@@ -55,7 +50,7 @@ def cross_entropy(
         for j in range(classes):
             slope_row[j] = slope_row[j] * share - spread
         slope_row[place] -= rest
-        y[i] = _log(total) - rest * (x[place] - best)
+        y[i] = _f(math.log(total)) - rest * (x[place] - best)
         if smoothing:  # else 0 times minus infinity, for a logit of minus infinity
             y[i] -= spread * drop
 
@@ -84,7 +79,7 @@ def soft_cross_entropy(
         scale = mass / total
         for j in range(classes):
             slope_row[j] = slope_row[j] * scale - (rest * given[j] + spread)
-        y[i] = mass * _log(total) - dot
+        y[i] = mass * _f(math.log(total)) - dot
 
 
 @native

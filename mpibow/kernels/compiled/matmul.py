@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph import Array, Buffers, Call, Kernel, Run, Shape, Shapes
+from mpibow.graph import Array, Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops import Dense, Matmul
 from mpibow.ops.fused import TurnedMatmul
 
@@ -45,11 +45,6 @@ def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array 
     )
 
 
-def matrices(array: Array) -> Array:
-    """(..., m, k) as (count, m, k)."""
-    return array.reshape(-1, *array.shape[-2:])
-
-
 def rows(array: Array) -> Array:
     """(..., m, k) as one matrix."""
     return array.reshape(-1, array.shape[-1])
@@ -77,37 +72,35 @@ def matmul_buffers(op: Matmul | TurnedMatmul, shapes: Shapes) -> Buffers:
     )
 
 
-def _shaped(b: Shape, *arrays: Array) -> list[Array]:
-    """Arrays as (count, m, k); or each as one matrix, with the rows of all its matrices, if the right factor is one."""
-    return [rows(array) if len(b) == 2 else matrices(array) for array in arrays]
+def _shaped(call: Call, array: Array) -> Array:
+    """An array as (count, m, k); or as one matrix, with the rows of all its matrices, if the right factor is one."""
+    return rows(array) if len(call.shapes.x[1]) == 2 else array.reshape(-1, *array.shape[-2:])
 
 
 def _factors(call: Call) -> tuple[Array, Array]:
     """The two factors, transposed where the operator requires it."""
-    left, right = _shaped(call.shapes.x[1], *call.x)
+    left, right = (_shaped(call, each) for each in call.x)
     first, second = _turns(call.op)
     return turned(left) if first else left, turned(right) if second else right
 
 
 def matmul_forward(call: Call) -> Run:
-    (y,) = _shaped(call.shapes.x[1], call.y)
-    return multiplied(*_factors(call), y, call.scratch["room"])
+    return multiplied(*_factors(call), _shaped(call, call.y), call.scratch["room"])
 
 
 def matmul_backward(call: Call) -> Run:
-    b = call.shapes.x[1]
     place = call.scratch["room"]
     runs = list[Command]()
     first, second = _turns(call.op)
     left, right = _factors(call)
-    (dy,) = _shaped(b, call.dy)
+    dy = _shaped(call, call.dy)
     da, db = call.dx
     if da is not None:
         factors = (right, turned(dy)) if first else (dy, turned(right))
-        runs.append(multiplied(*factors, _shaped(b, da)[0], place))
+        runs.append(multiplied(*factors, _shaped(call, da), place))
     if db is not None:
         factors = (turned(dy), left) if second else (turned(left), dy)
-        runs.append(multiplied(*factors, _shaped(b, db)[0], place))
+        runs.append(multiplied(*factors, _shaped(call, db), place))
     return together(runs)
 
 
@@ -132,7 +125,7 @@ def dense_backward(call: Call) -> Run:
     place = call.scratch["room"]
     runs = [multiplied(dy.T, x, call.dw["weight"], place)] if call.dw else []
     if "bias" in call.dw:
-        runs.append(column_sums.command(x=dy, sums=call.dw["bias"], rows=len(dy), columns=dy.shape[1]))
+        runs.append(column_sums.command(x=dy, sums=call.dw["bias"]))
     if dx is not None:
         runs.append(multiplied(dy, call.w["weight"], rows(dx), place))
     return together(runs)

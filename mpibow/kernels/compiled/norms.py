@@ -34,7 +34,7 @@ def normalise(
         at, first = 4 * row * size, 4 * (row % groups) * channels
         here = floats(x + at, size)
         there = floats(y + at, size)
-        scales = floats(weight + first, channels)
+        scales, shifts = floats(weight + first, channels), floats(bias + first, channels)
         mean, square = _f(0), _f(0)
         if bias:
             total = _f(0)
@@ -50,11 +50,9 @@ def normalise(
             for j in range(channels):
                 there[j] = here[j] * inverse * scales[j]
         elif positions == 1:
-            shifts = floats(bias + first, channels)
             for j in range(channels):
                 there[j] = (here[j] - mean) * inverse * scales[j] + shifts[j]
         else:
-            shifts = floats(bias + first, channels)
             for c in range(channels):
                 part = row_at(x + at, c, positions)
                 made = there[c * positions : (c + 1) * positions]
@@ -87,19 +85,16 @@ def normalise_back(
     for row in range(rows):
         at, first = 4 * row * size, 4 * (row % groups) * channels
         scales = floats(weight + first, channels)
-        dscales = floats(dweight + first, channels)
+        dscales, dshifts = floats(dweight + first, channels), floats(dbias + first, channels)
+        slope, here = floats(dy + at, size), floats(x + at, size)
         mean, inverse = means[row] if dbias else _f(0), inverses[row]
         total, along = _f(0), _f(0)
         if dbias == 0:
-            slope, here = floats(dy + at, size), floats(x + at, size)
             for j in range(channels):
                 part = slope[j] * (here[j] * inverse)
                 dscales[j] += part
                 along += part * scales[j]
         elif positions == 1:
-            slope = floats(dy + at, size)
-            here = floats(x + at, size)
-            dshifts = floats(dbias + first, channels)
             for j in range(channels):
                 part = slope[j] * ((here[j] - mean) * inverse)
                 dscales[j] += part
@@ -107,7 +102,6 @@ def normalise_back(
                 total += slope[j] * scales[j]
                 along += part * scales[j]
         else:
-            dshifts = floats(dbias + first, channels)
             for c in range(channels):
                 start = at + 4 * c * positions
                 slope = floats(dy + start, positions)
@@ -125,8 +119,6 @@ def normalise_back(
             continue
         total, along = total / _f(size), along / _f(size) * inverse
         if positions == 1:
-            slope = floats(dy + at, size)
-            here = floats(x + at, size)
             made = floats(dx + at, size)
             for j in range(channels):
                 made[j] = (slope[j] * scales[j] - total - (here[j] - mean) * along) * inverse

@@ -22,9 +22,9 @@ W1 = _u(0xBB67AE85)
 
 # erfc(z) exp(z^2) (3 + z) / 3 as a polynomial in (3 - z) / (3 + z): the reference's (see its gelu.py), its Chebyshev
 # series cut where float32 ends: below 3e-8 relative.
-_E = tuple(
-    _f(term)
-    for term in (
+E0, E1, E2, E3, E4, E5, E6, E7, E8, E9, E10 = map(
+    _f,
+    (
         0.35800230503082275,
         0.29446473717689514,
         0.19674265384674072,
@@ -36,9 +36,8 @@ _E = tuple(
         -0.00016928352124523371,
         7.030989218037575e-05,
         2.2609878215007484e-05,
-    )
+    ),
 )
-E0, E1, E2, E3, E4, E5, E6, E7, E8, E9, E10 = _E
 
 
 def inlined(function: F) -> F:

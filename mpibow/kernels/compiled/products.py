@@ -233,10 +233,11 @@ def multiply(
 
 
 @native
-def column_sums(x: Address, sums: Floats, rows: int, columns: int) -> None:
+def column_sums(x: Floats, sums: Floats) -> None:
     """sums (columns,) = the column sums of x (rows, columns)."""
+    columns = len(sums)
     sums[:] = 0
-    for row in range(rows):
-        x_row = row_at(x, row, columns)
+    for row in range(len(x) // columns):
+        x_row = row_at(x.ctypes.data, row, columns)
         for j in range(columns):
             sums[j] += x_row[j]

@@ -63,14 +63,13 @@ def backward(call: Call) -> Run:
     scratch = call.scratch
     dw = call.dw
     dx, *dfirst = call.dx
-    place = call.scratch["room"]
+    place = scratch["room"]
     dgates = scratch["dgates"]
-    states = (scratch["dh"], scratch.get("dc"))
     dinner = scratch.get("dinner", dgates)
     gradients: Arguments = dict(zip(("dy", "dlast", "dcell"), call.dys, strict=False))
     through = return_steps.on(call, dinner=dinner, **gradients, **_of_both(call))
-    pairs = zip(states, dfirst, strict=False)
-    firsts = [copied(target, source) for source, target in pairs if source is not None and target is not None]
+    pairs = zip(("dh", "dc"), dfirst, strict=False)
+    firsts = [copied(target, scratch[key]) for key, target in pairs if target is not None]
     outer = rows(dgates)
     inner = rows(dinner)
     x = rows(call.x0)
@@ -78,8 +77,8 @@ def backward(call: Call) -> Run:
     weights = [
         multiplied(outer.T, x, dw["weight_ih"], place),
         multiplied(inner.T, past, dw["weight_hh"], place),
-        column_sums.command(x=outer, sums=dw["bias_ih"], rows=len(outer), columns=outer.shape[1]),
-        column_sums.command(x=inner, sums=dw["bias_hh"], rows=len(inner), columns=inner.shape[1]),
+        column_sums.command(x=outer, sums=dw["bias_ih"]),
+        column_sums.command(x=inner, sums=dw["bias_hh"]),
     ]
     if dx is not None:
         weights.append(multiplied(outer, call.w["weight_ih"], rows(dx), place))

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph import FLOAT, Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph import FLOAT, Buffers, Call, Kernel, Shapes
 from mpibow.ops import Upsample
 from mpibow.ops.upsample import neighbours
 
@@ -73,12 +73,10 @@ def _lines(call: Call) -> Arguments:
     return found
 
 
-def forward(call: Call) -> Run:
-    return enlarge.on(call, back=False, **_lines(call))
-
-
-def backward(call: Call) -> Run:
-    return enlarge.on(call, back=True, x=call.dx0, y=call.dy, **_lines(call))
-
-
-KERNELS = {Upsample: Kernel(forward, backward, buffers)}
+KERNELS = {
+    Upsample: Kernel(
+        enlarge.half(lambda call: {"back": False, **_lines(call)}),
+        enlarge.half(lambda call: {"back": True, "x": call.dx0, "y": call.dy, **_lines(call)}),
+        buffers,
+    )
+}

@@ -1,7 +1,7 @@
 """Vectors of 16 floats in LLVM's instructions: compiled loops do not keep sums in registers. Addresses are of bytes."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 
 from llvmlite import ir
@@ -71,8 +71,9 @@ def store(builder: IRBuilder, value: Value, address: Value, offset: int = 0) -> 
 
 def splat(builder: IRBuilder, scalar: Value) -> Value:
     kind = ir.VectorType(scalar.type, 16)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, I32(0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, 16), None))
+    none = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(none, scalar, I32(0))
+    return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(I32, 16), None))
 
 
 def scalar_at(builder: IRBuilder, address: Value, offset: int) -> Value:
@@ -106,13 +107,6 @@ def places(builder: IRBuilder, address: Value, step: Value, count: int) -> list[
 def parts_of(count: int, most: int) -> list[range]:
     """So many numbers, at most `most` at a time."""
     return [range(at, min(at + most, count)) for at in range(0, count, most)]
-
-
-def for_each(builder: IRBuilder, value: Value, choices: Iterable[int], generate: Callable[[int], None]) -> None:
-    """The code of generate(choice) for the one of the choices that the value is."""
-    for choice in choices:
-        with builder.if_then(builder.icmp_signed("==", value, I64(choice))):
-            generate(choice)
 
 
 def is_set(builder: IRBuilder, value: Value) -> Value:
@@ -195,9 +189,10 @@ def specialised(*choices: Sequence[int]) -> Callable[[Callable[..., None]], Call
             def make(*fixed: int) -> None:
                 at = len(fixed)
                 if at == len(choices):
-                    generate(b, *fixed, *values[at:])
-                else:
-                    for_each(b, values[at], choices[at], lambda each: make(*fixed, each))
+                    return generate(b, *fixed, *values[at:])
+                for each in choices[at]:
+                    with b.if_then(b.icmp_signed("==", values[at], I64(each))):
+                        make(*fixed, each)
 
             make()
 

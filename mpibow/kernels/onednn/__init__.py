@@ -18,7 +18,7 @@ from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 
 from .batch_norm import batch_norm
 from .conv import Convolution, normalised
-from .conv_transpose import ConvolutionTransposed
+from .conv_transpose import transposed
 from .dense import inner_product
 from .library import Library
 from .primitives import either
@@ -44,7 +44,7 @@ def operators(library: Library, fewer_products: bool = True) -> KernelTable:
         Conv2d: convolution,
         ConvNormAddRelu: normalised(library),
         ConvRelu: convolution,
-        ConvTranspose2d: ConvolutionTransposed(library).kernel,
+        ConvTranspose2d: transposed(library),
         Dense: inner_product(library),
         LocalResponseNorm: local_responses(library),
         MaxPool2d: pool,

@@ -18,23 +18,15 @@ from .conv import Convolution
 from .library import Library
 
 
-class ConvolutionTransposed:
-    def __init__(self, library: Library) -> None:
-        self._convolution = Convolution(library)
+def transposed(library: Library) -> Kernel:
+    convolution = Convolution(library)
 
-    @property
-    def kernel(self) -> Kernel:
-        return Kernel(self.forward, self.backward, self.buffers, self.formats, self.slow, inputs_alone=True)
-
-    def slow(self, op: ConvTranspose2d, shapes: Shapes) -> tuple[str, ...]:
-        return self._convolution.slow(*_other_way(op, shapes))
-
-    def formats(self, op: ConvTranspose2d, shapes: Shapes, given: Tags) -> Formats:
-        found = self._convolution.formats(*_other_way(op, shapes), given)
+    def formats(op: ConvTranspose2d, shapes: Shapes, given: Tags) -> Formats:
+        found = convolution.formats(*_other_way(op, shapes), given)
         return Formats((found.y,), found.x[0], found.back, found.w, found.dw)
 
-    def buffers(self, op: ConvTranspose2d, shapes: Shapes) -> Buffers:
-        found = self._convolution.buffers(*_other_way(op, shapes))
+    def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
+        found = convolution.buffers(*_other_way(op, shapes))
         there = dict(found.forward)
         back = dict(found.backward)
         gradient = {key: back.pop(key) for key in ("dweight",) if key in back}
@@ -43,23 +35,32 @@ class ConvolutionTransposed:
         scratch = max(there["scratch"], back["scratch"], key=lambda spec: prod(spec[0]))
         return Buffers(forward=back, backward={**back, **there, **gradient, "scratch": scratch})
 
-    def forward(self, call: Call) -> Run:
+    def forward(call: Call) -> Run:
         x, y = call.x0, call.y
-        runs = self._convolution.of_inputs(_call(call, x=(y,), y=x, dx=(y,)), x)
+        runs = convolution.of_inputs(_call(call, x=(y,), y=x, dx=(y,)), x)
         if "bias" in call.w:
             runs.append(each_channel(call, y, call.w["bias"]))
         return together(runs)
 
-    def backward(self, call: Call) -> Run:
+    def backward(call: Call) -> Run:
         x = call.x0
         dy = call.dy
         dx = call.dx[0]
-        runs = self._convolution.of_weights(_call(call, x=(dy,), y=x, dx=(None,)), x) if call.dw else []
+        runs = convolution.of_weights(_call(call, x=(dy,), y=x, dx=(None,)), x) if call.dw else []
         if "bias" in call.dw:
             runs.append(each_channel(call, dy, call.dw["bias"], back=True))
         if dx is not None:
-            runs.append(self._convolution.forward(_call(call, x=(dy,), y=dx, dx=(None,))))
+            runs.append(convolution.forward(_call(call, x=(dy,), y=dx, dx=(None,))))
         return together(runs)
+
+    return Kernel(
+        forward,
+        backward,
+        buffers,
+        formats,
+        lambda op, shapes: convolution.slow(*_other_way(op, shapes)),
+        inputs_alone=True,
+    )
 
 
 def _other_way(op: ConvTranspose2d, shapes: Shapes) -> tuple[Conv2d, Shapes]:

@@ -85,7 +85,7 @@ def inner_product(library: Library) -> Kernel:
             left = np.broadcast_to(call.x0.T, (len(tiles), inputs, batch))
             runs.append(matmul.multiplied(left, dy.transpose(1, 0, 2), tiles, call.scratch["room"]))
             if "bias" in call.dw:
-                runs.append(column_sums.command(x=call.dy, sums=call.dw["bias"], rows=batch, columns=call.op.units))
+                runs.append(column_sums.command(x=call.dy, sums=call.dw["bias"]))
         elif call.dw and trio.weights is not None:
             runs.append(trio.weights.on(call))
         if call.dx[0] is not None and trio.data is not None:

@@ -73,8 +73,8 @@ def _scatter(
             store(b, plus_product(b, load(b, place, 0, kind), factor, gradient), place)
 
 
-@specialised(LANES, (1,))
-def _add_lines(b: IRBuilder, lanes: int, taps: int, dy: Value, total: Value, count: Value) -> None:
+@specialised(LANES)
+def _add_lines(b: IRBuilder, lanes: int, dy: Value, total: Value, count: Value) -> None:
     """total += the sum of `count` lines at dy."""
     kind = ir.VectorType(F32, lanes)
     (register,) = registers(b, 1, kind)
@@ -144,7 +144,7 @@ def differentiate(
                         else:
                             _add_products(lanes, some, here, there, to, step, pitch, columns * line, end - begin)
             if bias:
-                _add_lines(lanes, 1, outputs, lines + area * line, high * wide)
+                _add_lines(lanes, outputs, lines + area * line, high * wide)
         for lane in range(0 if back else mine):
             channel = block * lanes + lane
             for tap in range(area):

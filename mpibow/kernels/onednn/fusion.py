@@ -1,9 +1,7 @@
 """Nodes of a user's graph that one kernel computes: found, and replaced by an operator that stands for them."""
 
-from collections import Counter
-
 from mpibow.graph import Graph, Node, Op
-from mpibow.graph.rewrite import fuse, rebuilt
+from mpibow.graph.rewrite import fuse, only_readers, rebuilt
 from mpibow.ops import Add, Attention, Conv2d, Expand, Matmul, Multiply, Permute, Split
 from mpibow.ops.fused import ExpandAdd, ExpandMultiply, HeadsAttention, TurnedMatmul, with_norm, with_relu
 from mpibow.ops.reshape import View
@@ -36,24 +34,16 @@ def rewrite(graph: Graph, training: bool) -> Graph:
 
 class _Finder:
     def __init__(self, graph: Graph) -> None:
-        self._graph, self._shown = graph, set(graph.outputs.values())
+        self._graph, self._readers = graph, only_readers(graph)
         self._made = {name: node for node in graph.nodes for name in node.made}
-        self._users = dict[str, list[Node]]()
-        for node in graph.nodes:
-            for name in node.inputs:
-                self._users.setdefault(name, []).append(node)
-
-    def alone(self, name: str) -> bool:
-        """Whether exactly one node reads it, once, and it is no output."""
-        return len(self._users.get(name, ())) == 1 and name not in self._shown
 
     def cut(self, name: str) -> tuple[str, list[Node]] | None:
         """The tensor that heads were cut out of, and the nodes that did it."""
         permute = self._made.get(name)
-        if permute is None or permute.op != Permute(HEADS) or not self.alone(name):
+        if permute is None or permute.op != Permute(HEADS) or name not in self._readers:
             return None
         view = self._made.get(permute.inputs[0])
-        if view is None or not isinstance(view.op, View) or not self.alone(view.name):
+        if view is None or not isinstance(view.op, View) or view.name not in self._readers:
             return None
         source = view.inputs[0]
         n, t, *heads = view.op.shape
@@ -63,19 +53,17 @@ class _Finder:
 
     def joined(self, attention: Node) -> list[Node]:
         """The nodes that join its heads again, or none."""
-        if not self.alone(attention.name):
+        permute = self._readers.get(attention.name)
+        if permute is None or permute.op != Permute(HEADS) or permute.name not in self._readers:
             return []
-        (permute,) = self._users[attention.name]
-        if permute.op != Permute(HEADS) or not self.alone(permute.name):
-            return []
-        (view,) = self._users[permute.name]
+        view = self._readers[permute.name]
         n, t, heads, e = self._graph.tensors[permute.name].shape
         return [permute, view] if view.op == View((n, t, heads * e)) else []
 
     def split(self, sources: list[str]) -> Node | None:
         """The node that splits into exactly these three parts, of one size, read by no other node."""
         node = self._made.get(sources[0])
-        if node is None or list(node.made) != sources or not all(map(self.alone, sources)):
+        if node is None or list(node.made) != sources or not self._readers.keys() >= {*sources}:
             return None
         op = node.op
         x = self._graph.tensors[node.inputs[0]].shape
@@ -85,9 +73,8 @@ class _Finder:
         """The node that replaces an attention and the nodes that cut and join its heads; these nodes but the last."""
         if not isinstance(attention.op, Attention):
             return None
-        cuts = [self.cut(name) for name in attention.inputs[:3]]
+        parts = [cut for name in attention.inputs[:3] if (cut := self.cut(name)) is not None]
         joined = self.joined(attention)
-        parts = [cut for cut in cuts if cut is not None]
         if len(parts) < 3 or not joined:
             return None
         sources = [source for source, _ in parts]
@@ -96,7 +83,7 @@ class _Finder:
         heads = self._graph.tensors[attention.name].shape[1]
         if split is not None:
             sources = list(split.inputs)
-            inside = [*inside, split]
+            inside.append(split)
         op = HeadsAttention(attention.op, heads, split is not None)
         return Node(joined[1].name, op, (*sources, *attention.inputs[3:])), [*inside, attention, joined[0]]
 
@@ -115,9 +102,8 @@ def heads_together(graph: Graph) -> Graph:
 
 def turned_together(graph: Graph) -> Graph:
     """Products of transposed matrices: strides express the transpose, without a copy."""
-    reads = Counter(name for node in graph.nodes for name in node.inputs)
-    reads.update(graph.outputs.values())
-    turns = {node.name: node.inputs[0] for node in graph.nodes if _turns(node) and reads[node.name] == 1}
+    readers = only_readers(graph)
+    turns = {node.name: node.inputs[0] for node in graph.nodes if _turns(node) and node.name in readers}
     taken = dict[str, Node]()
     inside = set[str]()
     for node in graph.nodes:

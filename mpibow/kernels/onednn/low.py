@@ -78,13 +78,12 @@ def spread(
     floats(zeros, 32)[:] = 0
     row = wide * LINE
     target = stride * wide * LINE
-    broad = stride * wide
     plane, place = high * row, stride * high * target
     for part in range(0, c, 2):
         for block in range(k):
             for tap in range(2 * 9):
                 turn(weight + (block * c + part) * TAPS + tap * BLOCK, taps + tap * BLOCK)
-            for image in range(0, n, STRIP // broad):
+            for image in range(0, n, STRIP // (stride * wide)):
                 source = dy + (image * k + block) * plane
                 to = dx + (image * c + part) * place
                 for i in range(stride * high):
@@ -93,7 +92,7 @@ def spread(
                         r += stride
                     rows = (min(2, i + 1) - r) // stride + 1
                     add_taps(
-                        broad,
+                        wide,
                         stride,
                         1,
                         source + (i + 1 - r) // stride * row,

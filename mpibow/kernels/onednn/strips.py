@@ -3,8 +3,7 @@
 A strip is a row of so many images that it has 8 outputs; its sums, for two blocks of channels, stay in registers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
@@ -17,7 +16,6 @@ from mpibow.kernels.compiled.vectors import (
     SUMS,
     VECTOR,
     ZERO,
-    emitted,
     is_set,
     load,
     not_below,
@@ -25,6 +23,7 @@ from mpibow.kernels.compiled.vectors import (
     plus_product,
     registers,
     scalar_at,
+    specialised,
     store,
 )
 
@@ -33,49 +32,22 @@ WIDTHS = (2, 4)  # of a row of y
 STRIDES = (1, 2)
 
 
-@dataclass(frozen=True)
-class Row:
-    """`wide` outputs. `back`: they are gradients of x, and the inputs are those of y."""
-
-    wide: int
-    stride: int
-    back: bool
-
-    @property
-    def images(self) -> int:
-        return STRIP // self.wide
-
-    def inputs(self, tap: int) -> Iterator[tuple[int, int]]:
-        """The outputs that this column of taps adds to, and the inputs' columns."""
-        for j in range(self.wide):
-            if not self.back:
-                column = self.stride * j + tap - 1
-                rest = 0
-                width = self.stride * self.wide
-            else:
-                column, rest = divmod(j + 1 - tap, self.stride)
-                width = self.wide // self.stride
-            if not rest and 0 <= column < width:
-                yield j, column
+def _inputs(wide: int, stride: int, back: int, tap: int) -> Iterator[tuple[int, int]]:
+    """The outputs of a row that this column of taps adds to, and the inputs' columns: of y, `wide`, and of x. `back`:
+    the outputs are gradients of x, and the inputs are those of y."""
+    high = stride * wide
+    for j in range(high if back else wide):
+        column, rest = divmod(j + 1 - tap, stride) if back else (stride * j + tap - 1, 0)
+        if not rest and 0 <= column < (wide if back else high):
+            yield j, column
 
 
-FORWARD = [Row(wide, stride, back=False) for wide in WIDTHS for stride in STRIDES]
-BACK = [Row(stride * wide, stride, back=True) for wide in WIDTHS for stride in STRIDES]
-
-
-def _for_row(b: IRBuilder, rows: Sequence[Row], wide: Value, stride: Value, generate: Callable[[Row], None]) -> None:
-    """The code of the row that has these numbers."""
-    for row in rows:
-        with b.if_then(b.and_(b.icmp_signed("==", wide, I64(row.wide)), b.icmp_signed("==", stride, I64(row.stride)))):
-            generate(row)
-
-
-@emitted
+@specialised(WIDTHS, STRIDES, (0, 1))
 def add_taps(
     b: IRBuilder,
-    wide: Value,
-    stride: Value,
-    back: Value,
+    wide: int,
+    stride: int,
+    back: int,
     x: Value,
     w: Value,
     y: Value,
@@ -90,54 +62,50 @@ def add_taps(
     bias: Value,
     relu: Value,
 ) -> None:
-    """Adds to a strip at y of two blocks of channels what `rows` rows of taps at w make of one block of x.
+    """Adds to a strip at y of two blocks of channels what `rows` rows of taps at w make of one block of x; `back`: to
+    one of the gradients of x, of those of y, whose rows are `wide`.
 
     Bytes: `up` from a row of taps to the next in x, `on` in w; `other` from block to block in w, `beside` in y; `apart`
     from image to image in x, `behind` in y. If `first`, sums start with the lines at `bias`; they are not below 0 if
     `relu`."""
 
-    def generate(strip: Row) -> None:
-        images = [I64(i) for i in range(strip.images)]
-        sources = [b.add(x, b.mul(i, apart)) for i in images]
-        targets = [[b.add(b.add(y, b.mul(i, behind)), b.mul(I64(k), beside)) for i in images] for k in (0, 1)]
-        for some in parts_of(2 * STRIP, SUMS):
-            places = [(at // STRIP, *divmod(at % STRIP, strip.wide)) for at in some]  # block of y, image, column
-            blocks = sorted({k for k, _, _ in places})
-            sums = {place: cgutils.alloca_once(b, VECTOR) for place in places}  # they become registers
-            with b.if_else(is_set(b, first)) as (begin, go_on):
-                with begin:
-                    lines = {k: load(b, bias, k * LINE) for k in blocks}
-                    for (k, _, _), each in sums.items():
-                        b.store(lines[k], each)
-                with go_on:
-                    for (k, i, j), each in sums.items():
-                        b.store(load(b, targets[k][i], j * LINE), each)
-            with cgutils.for_range(b, rows) as row, cgutils.for_range(b, I64(16)) as channel:
-                offset = b.add(b.mul(row.index, up), b.mul(channel.index, I64(4)))
-                line = b.add(b.add(w, b.mul(row.index, on)), b.mul(channel.index, I64(LINE)))
-                for tap in range(3):
-                    factors = {k: load(b, b.add(line, b.mul(I64(k), other)), tap * BLOCK) for k in blocks}
-                    for i, source in enumerate(sources):
-                        for j, column in strip.inputs(tap):
-                            if totals := [(k, sums[k, i, j]) for k in blocks if (k, i, j) in sums]:
-                                value = scalar_at(b, b.add(source, offset), column * LINE)
-                                for k, total in totals:
-                                    b.store(plus_product(b, b.load(total), value, factors[k]), total)
-            lowest = b.select(is_set(b, relu), ZERO, LOWEST)
-            for (k, i, j), each in sums.items():
-                store(b, not_below(b, b.load(each), lowest), targets[k][i], j * LINE)
-
-    with b.if_else(is_set(b, back)) as (backward, forward):
-        for branch, strips in ((backward, BACK), (forward, FORWARD)):
-            with branch:
-                _for_row(b, strips, wide, stride, generate)
+    across = stride * wide if back else wide
+    images = [I64(i) for i in range(STRIP // across)]
+    sources = [b.add(x, b.mul(i, apart)) for i in images]
+    targets = [[b.add(b.add(y, b.mul(i, behind)), b.mul(I64(k), beside)) for i in images] for k in (0, 1)]
+    for some in parts_of(2 * STRIP, SUMS):
+        places = [(at // STRIP, *divmod(at % STRIP, across)) for at in some]  # block of y, image, column
+        blocks = sorted({k for k, _, _ in places})
+        sums = {place: cgutils.alloca_once(b, VECTOR) for place in places}  # they become registers
+        with b.if_else(is_set(b, first)) as (begin, go_on):
+            with begin:
+                lines = {k: load(b, bias, k * LINE) for k in blocks}
+                for (k, _, _), each in sums.items():
+                    b.store(lines[k], each)
+            with go_on:
+                for (k, i, j), each in sums.items():
+                    b.store(load(b, targets[k][i], j * LINE), each)
+        with cgutils.for_range(b, rows) as row, cgutils.for_range(b, I64(16)) as channel:
+            offset = b.add(b.mul(row.index, up), b.mul(channel.index, I64(4)))
+            line = b.add(b.add(w, b.mul(row.index, on)), b.mul(channel.index, I64(LINE)))
+            for tap in range(3):
+                factors = {k: load(b, b.add(line, b.mul(I64(k), other)), tap * BLOCK) for k in blocks}
+                for i, source in enumerate(sources):
+                    for j, column in _inputs(wide, stride, back, tap):
+                        if totals := [(k, sums[k, i, j]) for k in blocks if (k, i, j) in sums]:
+                            value = scalar_at(b, b.add(source, offset), column * LINE)
+                            for k, total in totals:
+                                b.store(plus_product(b, b.load(total), value, factors[k]), total)
+        lowest = b.select(is_set(b, relu), ZERO, LOWEST)
+        for (k, i, j), each in sums.items():
+            store(b, not_below(b, b.load(each), lowest), targets[k][i], j * LINE)
 
 
-@emitted
+@specialised(WIDTHS, STRIDES)
 def outer_products(
     b: IRBuilder,
-    wide: Value,
-    stride: Value,
+    wide: int,
+    stride: int,
     x: Value,
     dy: Value,
     dw: Value,
@@ -156,23 +124,20 @@ def outer_products(
     from block to block of K `beside` in dy, `other` in dw."""
     lines = min(8, SUMS // 2)
 
-    def generate(strip: Row) -> None:
-        for tap in range(3):
-            with cgutils.for_range(b, I64(16 // lines)) as part:
-                sums = [registers(b, lines) for _ in (0, 1)]
-                with cgutils.for_range(b, images) as image, cgutils.for_range(b, rows) as at_row:
-                    here = b.add(b.add(x, b.mul(part.index, I64(4 * lines))), b.mul(image.index, apart))
-                    here = b.add(here, b.mul(at_row.index, pitch))
-                    there = b.add(b.add(dy, b.mul(image.index, behind)), b.mul(at_row.index, row))
-                    for j, column in strip.inputs(tap):
-                        factors = [load(b, there, j * LINE), load(b, b.add(there, beside), j * LINE)]
-                        for c in range(lines):
-                            value = scalar_at(b, here, column * LINE + 4 * c)
-                            for factor, own in zip(factors, sums, strict=True):
-                                b.store(plus_product(b, b.load(own[c]), value, factor), own[c])
-                to = b.add(dw, b.mul(part.index, I64(lines * LINE)))
-                for own, place in zip(sums, (to, b.add(to, other)), strict=True):
-                    for c, each in enumerate(own):
-                        store(b, b.load(each), place, tap * BLOCK + c * LINE)
-
-    _for_row(b, FORWARD, wide, stride, generate)
+    for tap in range(3):
+        with cgutils.for_range(b, I64(16 // lines)) as part:
+            sums = [registers(b, lines) for _ in (0, 1)]
+            with cgutils.for_range(b, images) as image, cgutils.for_range(b, rows) as at_row:
+                here = b.add(b.add(x, b.mul(part.index, I64(4 * lines))), b.mul(image.index, apart))
+                here = b.add(here, b.mul(at_row.index, pitch))
+                there = b.add(b.add(dy, b.mul(image.index, behind)), b.mul(at_row.index, row))
+                for j, column in _inputs(wide, stride, False, tap):
+                    factors = [load(b, there, j * LINE), load(b, b.add(there, beside), j * LINE)]
+                    for c in range(lines):
+                        value = scalar_at(b, here, column * LINE + 4 * c)
+                        for factor, own in zip(factors, sums, strict=True):
+                            b.store(plus_product(b, b.load(own[c]), value, factor), own[c])
+            to = b.add(dw, b.mul(part.index, I64(lines * LINE)))
+            for own, place in zip(sums, (to, b.add(to, other)), strict=True):
+                for c, each in enumerate(own):
+                    store(b, b.load(each), place, tap * BLOCK + c * LINE)
