@@ -54,12 +54,12 @@ OPERATORS: dict[str, Function] = of_floats(
         "log10": lambda x: ops.log(x) / log(10.0),
         "log2": lambda x: ops.log(x) / log(2.0),
         "log_sigmoid": lambda x: -ops.softplus(-x),
-        "log_softmax": lambda x, dim: ops.log_softmax(x, dim),
+        "log_softmax": lambda x, dim=-1: ops.log_softmax(x, dim),
         "mish": lambda x: x * ops.tanh(ops.softplus(x)),
         "reciprocal": lambda x: ops.power(x, -1.0),
         "relu6": ops.clipped_relu,
         "rsqrt": lambda x: ops.power(ops.sqrt(x), -1.0),
-        "softmax": lambda x, dim: ops.softmax(x, dim),
+        "softmax": lambda x, dim=-1: ops.softmax(x, dim),
         "softplus": softplus,
     }
 )

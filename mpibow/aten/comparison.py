@@ -136,7 +136,7 @@ def _in_torch(net: TorchNet, samples: Mapping[str | int, Tensor], precision: tor
     given = {name: cast(each) for name, each in samples.items()}
     in_order = [each for name, each in given.items() if isinstance(name, int)]
     with untouched(module), torch.set_grad_enabled(training), means:
-        if module.training != training or not training:
+        if not (training and module.training):
             module.train(training)
         made = torch.func.functional_call(module, weights | buffers, tuple(in_order), {} if in_order else given)
         outputs = [each for each in tree_leaves(made) if each is not None]

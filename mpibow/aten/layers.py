@@ -10,6 +10,7 @@ from mpibow.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.integers import integer_reduction
+from mpibow.ops.losses import rows_of
 
 from .program import BatchExtent
 from .shapes import Axes, reshape, unsqueeze
@@ -243,10 +244,8 @@ def cross_entropy(
     """Of logits (n, classes, ...) and labels; its mean is over the labels that are not ignored."""
     need(weight is None and len(target.shape) < len(self.shape), "cross-entropy of probabilities, or with weights")
     x = site.floats(self)
+    rows = rows_of(x, min(1, x.ndim - 1))
     labels = site.tensor(target)
-    if x.ndim > 2:
-        x = ops.permute(x, 0, *range(2, x.ndim), 1)
-    rows = ops.reshape(x, (-1, x.shape[-1]))
     flat = ops.reshape(labels, (-1,))
     losses = ops.softmax_cross_entropy(rows, flat, smoothing=float(label_smoothing), ignore=ignore_index)
     if reduction == 0:

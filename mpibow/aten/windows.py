@@ -241,12 +241,14 @@ MATRICES_ALONE = (
 OPERATORS: dict[str, Function] = {
     **of_floats(
         {
-            **{f"adaptive_avg_pool{axes}d": partial(adaptive_avg_pool, axes) for axes in (1, 2, 3)},
+            **{
+                f"{pool.__name__}{axes}d": partial(pool, axes)
+                for pool in (adaptive_avg_pool, avg_pool, max_pool)
+                for axes in (1, 2, 3)
+            },
             **{f"adaptive_max_pool{axes}d": partial(adaptive_max_pool, axes) for axes in (1, 2)},
-            **{f"avg_pool{axes}d": partial(avg_pool, axes) for axes in (1, 2, 3)},
             "col2im": from_columns,
             "im2col": columns,
-            **{f"max_pool{axes}d": partial(max_pool, axes) for axes in (1, 2, 3)},
             # The form that also returns indices, which nothing may read.
             "max_pool2d_with_indices": lambda x, **settings: [max_pool(2, x, **settings), None],
         }

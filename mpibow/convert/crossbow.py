@@ -16,14 +16,12 @@ from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 
-import numpy as np
-
 from mpibow.data.aside import opened
 from mpibow.data.image_header import sides_of
 from mpibow.errors import RecordError
 
 from .conversion import file_checksum
-from .entries import ImageGroup
+from .entries import ImageGroup, group_of
 from .recode import Recoded
 from .source_files import read_whole
 
@@ -55,11 +53,7 @@ def index(path: Path) -> tuple[ImageGroup, str]:
             place = stop
         if place != size:
             raise RecordError(f"{path}: goes on for {size - place:,} bytes after its last record, {count - 1}; {AGAIN}")
-    starts, sizes, labels = np.array(rows, np.int64).T
-    group = ImageGroup(
-        str(path.parent), f"{path.name}: record ", str(path), range(count), starts, sizes, labels.astype(np.int32)
-    )
-    return group, file_checksum(path)
+    return group_of(path, range(count), rows), file_checksum(path)
 
 
 def as_it_is(data: bytes) -> Recoded[bytes]:

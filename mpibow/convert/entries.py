@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -61,6 +62,14 @@ class ImageGroup:
         name = self.names[number]
         file, start = (f"{self.file}/{name}", 0) if self.starts is None else (self.file, int(self.starts[number]))
         return Entry(self.root, f"{self.title}{name}", file, start, int(self.sizes[number]), int(self.labels[number]))
+
+
+def group_of(path: Path, numbers: range, places: Sequence[tuple[int, int, int]]) -> ImageGroup:
+    """The images of records, of these `numbers`, in a file; `places` are start, size and label of each."""
+    starts, sizes, labels = np.array(places, np.int64).reshape(-1, 3).T
+    return ImageGroup(
+        str(path.parent), f"{path.name}: record ", str(path), numbers, starts, sizes, labels.astype(np.int32)
+    )
 
 
 class Entries:

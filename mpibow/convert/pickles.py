@@ -21,7 +21,8 @@ from mpibow.graph import Array, ArraysByName
 ALLOWED = {  # the names that arrays are pickled with; `encode` makes bytes in Python 3's protocol 2
     *((f"{package}.multiarray", "_reconstruct") for package in ("numpy.core", "numpy._core")),
     *((f"{package}.numeric", "_frombuffer") for package in ("numpy.core", "numpy._core")),  # protocol 5
-    *(("numpy", name) for name in ("ndarray", "dtype")),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
     ("_codecs", "encode"),
 }
 

@@ -54,9 +54,6 @@ def mapped(path: Path) -> mmap.mmap:
         raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
-PARTS = ("train", "test")
-
-
 def files(place: str | Path) -> list[Path]:
     """The files that a folder holds, that a pattern like 'data/train-*' matches, or the one of this name.
 

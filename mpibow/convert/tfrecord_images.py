@@ -17,7 +17,7 @@ from mpibow.data.records import DTYPES
 from mpibow.errors import RecordError
 
 from .conversion import Each, watched
-from .entries import Entries, Entry, ImageGroup
+from .entries import Entries, Entry, ImageGroup, group_of
 from .recode import Recoded, kind_of
 from .tf_example import Feature
 from .tfrecord import FilePiece
@@ -97,13 +97,8 @@ def survey(wanted: FeatureNames, piece: FilePiece) -> Survey:
             raise RecordError(f"{where}: {error}") from error
         kinds.setdefault(kind, where)
         places.append((start, len(data), label))
-    starts, sizes, labels = np.array(places, np.int64).reshape(-1, 3).T
-    file = piece.path
     numbers = range(piece.first, piece.first + len(places))
-    group = ImageGroup(
-        str(file.parent), f"{file.name}: record ", str(file), numbers, starts, sizes, labels.astype(np.int32)
-    )
-    return Survey(group, kinds, names)
+    return Survey(group_of(piece.path, numbers, places), kinds, names)
 
 
 def look_through(

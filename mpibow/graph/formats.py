@@ -39,37 +39,29 @@ def physical(tag: str, shape: Shape) -> Shape:
     return (*(-(-shape[axis] // _block(tag, axis)) for axis in outer), *(size for _, size in blocks))
 
 
-def _split(tag: str, shape: Shape) -> tuple[Shape, list[int]]:
-    """Every axis cut into its outer part and its blocks, in the tensor's order; and the layout's order of those parts.
+def _places(tag: str) -> list[int]:
+    """The places in the layout of the parts of every axis, its outer part and then its blocks, in the tensor's order.
 
-    aBcd16b of (n, c, h, w): (n, c / 16, 16, h, w) and [0, 1, 3, 4, 2].
+    aBcd16b: [0, 1, 4, 2, 3], for (n, c / 16, 16, h, w).
     """
     outer, blocks = parse(tag)
-    extents = list[int]()
-    places = dict[tuple[int, int], int]()  # (axis, number of the block; -1 is the outer part) -> place in extents
-    for axis, extent in enumerate(shape):
-        places[axis, -1] = len(extents)
-        extents.append(-(-extent // _block(tag, axis)))
-        for number, (a, size) in enumerate(blocks):
-            if a == axis:
-                places[axis, number] = len(extents)
-                extents.append(size)
-    order = [places[axis, -1] for axis in outer] + [places[axis, number] for number, (axis, _) in enumerate(blocks)]
-    return tuple(extents), order
+    parts = [(axis, -1) for axis in outer] + [(axis, number) for number, (axis, _) in enumerate(blocks)]
+    return sorted(range(len(parts)), key=parts.__getitem__)
 
 
 def pack(array: Array, tag: str) -> Array:
     """The canonical `array` in the layout `tag`: an array of physical(tag, array.shape), row by row."""
-    extents, order = _split(tag, array.shape)
+    places = _places(tag)
+    extents = physical(tag, array.shape)
     widths = [(0, -extent % _block(tag, axis)) for axis, extent in enumerate(array.shape)]
     padded = np.pad(array, widths) if any(after for _, after in widths) else array
-    return np.asarray(padded.reshape(extents).transpose(order), order="C")  # ascontiguousarray adds an axis to ()
+    parts = padded.reshape([extents[place] for place in places])
+    return np.asarray(parts.transpose(np.argsort(places)), order="C")  # ascontiguousarray adds an axis to ()
 
 
 def unpack(array: Array, tag: str, shape: Shape) -> Array:
     """The canonical array (shape) of `array`, which is in the layout `tag`."""
-    _, order = _split(tag, shape)
-    whole = array.reshape(physical(tag, shape)).transpose(np.argsort(order))
+    whole = array.reshape(physical(tag, shape)).transpose(_places(tag))
     padded = tuple(extent + -extent % _block(tag, axis) for axis, extent in enumerate(shape))
     return np.asarray(whole.reshape(padded)[tuple(map(slice, shape))], order="C")
 

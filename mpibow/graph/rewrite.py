@@ -35,7 +35,9 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
             chain.append(behind)
         for length in range(len(chain), 1, -1):
             part = tuple(chain[:length])
-            if all(member.op.fusible for member in part) and (op := _fused(part, fusions)) is not None:
+            ops = tuple(member.op for member in part)
+            made = (op for fusion in fusions if (op := fusion(ops)) is not None)
+            if all(op.fusible for op in ops) and (op := next(made, None)) is not None:
                 taken[part[-1].name] = _joined(part, op)
                 inside |= {member.name for member in part}
                 break
@@ -77,11 +79,6 @@ def _joined(chain: tuple[Node, ...], op: Op) -> Node:
         statistics |= {before + key: statistic for key, statistic in member.statistics.items()}
         names |= {before + key: member.full(key) for key in (*member.weights, *member.statistics)}
     return Node(chain[-1].name, op, inputs, weights, statistics, names)
-
-
-def _fused(chain: tuple[Node, ...], fusions: Sequence[Fusion]) -> Op | None:
-    ops = tuple(node.op for node in chain)
-    return next((op for fusion in fusions if (op := fusion(ops)) is not None), None)
 
 
 def frozen(graph: Graph, names: Collection[str]) -> Graph:

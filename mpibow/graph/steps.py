@@ -148,7 +148,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
             elif contributions[0] != dy:
                 values[dy] = replace(values[contributions[0]], name=dy, base=contributions[0])
         dy = gradient(node.name)
-        writes = list[tuple[int, str]]()
+        writes = dict[int, str]()
         wanted = inputs_wanted(node, trained)
         for i, source in enumerate(node.inputs):
             if source in trained and i not in wanted and i not in node.op.flat:
@@ -166,7 +166,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
             values[name] = Value(name, values[source].shape, base=base, format=values[source].format)
             parts.setdefault(source, []).append(name)
             if not base:
-                writes.append((i, name))
+                writes[i] = name
         if writes or trains(node):
             read = list(map(gradient, node.made))
             read += list(node.inputs) if "x" in node.op.reads else []
@@ -178,8 +178,8 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
                     "backward",
                     node,
                     tuple(read),
-                    tuple(name for _, name in writes),
-                    tuple(i for i, _ in writes),
+                    tuple(writes.values()),
+                    tuple(writes),
                     weights,
                     {key: gradient(name) for key, name in made_too.items()},
                 )

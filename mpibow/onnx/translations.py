@@ -158,6 +158,7 @@ SEVERAL = {
     "GreaterOrEqual": "ge",
     "Less": "lt",
     "LessOrEqual": "le",
+    "MatMul": "matmul",
     "Max": "maximum",
     "Min": "minimum",
     "Mul": "mul",
@@ -193,8 +194,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     ),
     "Identity": lambda site, x: x,
     "LeakyRelu": unary("leaky_relu", alpha="negative_slope"),
-    "LogSoftmax": lambda site, x, axis=-1: ops.log_softmax(site.floats(x), axis),
-    "MatMul": lambda site, x, y: site.aten("matmul", self=x, other=y),
+    "LogSoftmax": unary("log_softmax", axis="dim"),
     "Mean": lambda site, *x: site.floats(several("add")(site, *x)) / len(x),
     "Not": unary("logical_not"),
     "PRelu": prelu,
@@ -202,7 +202,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "Pow": power,
     "Reshape": reshape,
     "Slice": sliced,
-    "Softmax": lambda site, x, axis=-1: ops.softmax(site.floats(x), axis),
+    "Softmax": unary("softmax", axis="dim"),
     "Split": lambda site, x, *sizes, axis=0, **_: ops.split(
         site.tensor(x), [shape[axis] for shape in site.shapes(x, *sizes)], axis
     ),

@@ -250,10 +250,8 @@ def backward(call: Call) -> Run:
     dx = None if call.dx[0] is None else _rows(call.dx[0])
     count = dy.shape[0] * dy.shape[2]
     epsilon = call.op.epsilon
-    meet = None
     own = np.zeros((2, x.shape[1]), dy.dtype)
-    if call.op.sync == "rank":
-        meet = call.peers.show(f"{call.name} backward", own)
+    meet = call.peers.show(f"{call.name} backward", own) if call.op.sync == "rank" else None
 
     def run() -> None:
         nonlocal normal, part, dx

@@ -162,9 +162,9 @@ def cross_entropy(
     classes = x.shape[at]
     if weight is not None and (soft or len(weight) != classes or not all(0 <= each < inf for each in weight)):
         raise ShapeError(f"{about}: weight must be {classes} numbers, one a class, for integer labels, got {weight}")
-    flat = _rows(x, at)
+    flat = rows_of(x, at)
     if soft:
-        losses = soft_cross_entropy(flat, _rows(label, at), smoothing=label_smoothing)
+        losses = soft_cross_entropy(flat, rows_of(label, at), smoothing=label_smoothing)
         return _by_sample(reshape(losses, rest), name)
     labels = label if rank == 2 else reshape(label, (-1,))
     if weight is None:
@@ -177,7 +177,7 @@ def cross_entropy(
     return counted_mean(sums, label_count(label, ignore_index, weights), name=name)
 
 
-def _rows(x: Tensor, axis: int) -> Tensor:
+def rows_of(x: Tensor, axis: int) -> Tensor:
     """(rows, classes), the classes being those of `axis`."""
     rank = x.ndim
     last = x if axis == rank - 1 else permute(x, *(i for i in range(rank) if i != axis), axis)

@@ -53,8 +53,9 @@ def max_pool2d(
 Part = tuple[slice, slice]
 
 
-def _reach(offset: int, stride: int, extent: int, count: int) -> tuple[slice, slice]:
-    """The windows, of `count`, whose element at offset + stride i lies in [0, extent), and that element's places."""
+def _reach(place: int, pad: int, stride: int, extent: int, count: int) -> tuple[slice, slice]:
+    """The windows, of `count`, whose element at place - pad + stride i is in [0, extent), and that element's places."""
+    offset = place - pad
     first = max(0, -(offset // stride))
     last = min(count - 1, (extent - 1 - offset) // stride)
     if last < first:
@@ -67,12 +68,9 @@ def elements_of(op: Pool, image: Array, y: Shape) -> list[tuple[int, Part, Array
     have it inside the image, and its values, a view of image (n, c, h, w). Elements always outside are left out.
     """
     found = []
-    _, kw = op.kernel
-    sh, sw = op.stride
-    ph, pw = op.padding
-    for number in range(op.kernel[0] * kw):
-        rows, from_rows = _reach(number // kw - ph, sh, image.shape[2], y[2])
-        columns, from_columns = _reach(number % kw - pw, sw, image.shape[3], y[3])
+    for number, element in enumerate(np.ndindex(*op.kernel)):
+        sides = map(_reach, element, op.padding, op.stride, image.shape[2:], y[2:])
+        (rows, from_rows), (columns, from_columns) = sides
         if rows.stop and columns.stop:
             found.append((number, (rows, columns), image[:, :, from_rows, from_columns]))
     return found

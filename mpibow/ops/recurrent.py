@@ -45,9 +45,10 @@ class Recurrent(Op):
     def weights(self, x: Shape, *states: Shape) -> Weights:
         rows = self.gates * self.units
         columns = {"ih": x[2], "hh": self.units}
-        weights = {f"weight_{key}": Weight((rows, n), self.initial, n, rows) for key, n in columns.items()}
-        return weights | {
-            f"bias_{key}": Weight((rows,), self.initial, n, rows, decay=False) for key, n in columns.items()
+        return {
+            f"{kind}_{key}": Weight((rows, n)[:axes], self.initial, n, rows, decay=axes > 1)
+            for kind, axes in (("weight", 2), ("bias", 1))
+            for key, n in columns.items()
         }
 
 

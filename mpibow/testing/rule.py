@@ -1,7 +1,6 @@
 """The check of a rule: the same numbers on any ranks, the same bits with any number of threads, all state saved."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -91,13 +90,10 @@ class _Ranks:
             if message is not None and every is not None and rule.overlaps:
                 message.whole[:] = every.sum(axis=0)
                 sums = message.rows
-            self._apply(rule.passes(local, sums), chunks)
+            for each in rule.passes(local, sums):
+                for thread in range(self.threads):
+                    each(share_of(chunks, thread, self.threads))
             rule.advance()
-
-    def _apply(self, passes: Any, chunks: range) -> None:
-        for each in passes:
-            for thread in range(self.threads):
-                each(share_of(chunks, thread, self.threads))
 
     def settle(self) -> None:
         """Completes the centres before they are read."""
@@ -113,8 +109,7 @@ class _Ranks:
     @property
     def centre(self) -> Array:
         self.settle()
-        centre: Array = self.rules[0].centre
-        return centre
+        return self.rules[0].centre
 
     def bits(self) -> bytes:
         return b"".join([self.centre.tobytes(), *(rows.weights.tobytes() for rows in self.rows)])
