@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mpibow.figure import LOOK, matplotlib, save
+from mpibow.figure import LOOK, save
 
 ROWS = {"learner 0": "learner", "communication": "sums over ranks", "updates": "updates", "averaging": "applied"}
 COLOURS = {"batch": "#0072B2", "update": "#E69F00", "all-reduce": "#D55E00", "averaging": "#009E73"}
@@ -37,9 +37,11 @@ def spans(path: Path) -> Iterator[tuple[str, str, float, float]]:
 
 
 def main(whole: str, cut: str) -> None:
-    style, figure_of, _ = matplotlib()
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
     with style.context(["default", LOOK]):
-        figure = figure_of(figsize=(8, 3.6), layout="constrained")
+        figure = Figure(figsize=(8, 3.6), layout="constrained")
         panels = figure.subplots(2, 1, sharex=True)
         titles = ("One exchange, behind the backward pass", "In buckets, beside it and the next forward pass")
         for panel, path, title in zip(panels, (whole, cut), titles, strict=True):

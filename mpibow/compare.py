@@ -25,7 +25,7 @@ from .job import Job, on_device
 from .job.record_kinds import classified, open_data
 from .job.synthetic import settings_of
 from .system.command import PACKAGE
-from .system.files import reason
+from .system.files import refusal
 
 Figures = Mapping[str, Any]  # by name
 Side = Callable[[float], Figures]  # of training for some seconds
@@ -93,10 +93,8 @@ def torch_side(python: str) -> Iterator[Callable[..., Any]]:
     here, there = Pipe()
     command = [python, "-c", START, str(PACKAGE.parent), str(there.fileno())]
     with TemporaryFile("w+") as said:
-        try:
+        with refusal(ConfigError, f"--torch: {python}", "started"):
             process = subprocess.Popen(command, pass_fds=[there.fileno()], stdout=said, stderr=said)
-        except OSError as error:
-            raise ConfigError(f"--torch: {python}: cannot be started: {reason(error)}") from None
         there.close()
 
         def ask(*question: object) -> Any:

@@ -7,7 +7,7 @@ import argparse
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -131,10 +131,10 @@ def _open(path: Path) -> Stored:
     return of_checkpoint(folder, header_of(folder, checkpoint.read_header(folder)))
 
 
-def _names(path: Path, classes: int) -> list[str]:
+def _names(path: Path, classes: int) -> Sequence[str]:
     """The names of the classes; numbers where they have no names, or the net has more classes than names."""
     names = _open(path).input.get("class_names") or ()
-    return list(names) if len(names) == classes else list(map(str, range(classes)))
+    return names if len(names) == classes else list(map(str, range(classes)))
 
 
 def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int]) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .errors import MpibowError, install
@@ -36,31 +35,29 @@ LOOK: dict[str, object] = {
 NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same bytes
 
 
-def matplotlib() -> tuple[ModuleType, type["Figure"], ModuleType]:
-    """matplotlib's styles, figures and ticks; only figures need it. Raises MpibowError where it is not installed."""
+@contextmanager
+def drawing(panels: int, height: float) -> Iterator[tuple["Figure", "GridSpec"]]:
+    """A figure of so many panels in up to two columns, each about so many inches high, and their grid, in our look.
+
+    Raises MpibowError where matplotlib, which only figures need, is not installed.
+    """
     try:
-        from matplotlib import style, ticker
+        from matplotlib import style
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MpibowError(f"matplotlib is not installed: {install('plot')}") from error
-    return style, Figure, ticker
-
-
-@contextmanager
-def drawing(panels: int, height: float) -> Iterator[tuple["Figure", "GridSpec"]]:
-    """A figure of so many panels in up to two columns, each about so many inches high, and their grid, in our look."""
-    style, figure_of, _ = matplotlib()
     columns = min(panels, 2)
     rows = -(-panels // columns)
     with style.context(["default", LOOK]):
-        figure = figure_of(figsize=(5.2 * columns + 0.6, height * rows + 0.9), layout="constrained")
+        figure = Figure(figsize=(5.2 * columns + 0.6, height * rows + 0.9), layout="constrained")
         yield figure, figure.add_gridspec(rows, columns)  # one grid for all: several would overlap
 
 
 def save(figure: "Figure", path: Path) -> None:
     """Writes the figure whole or not at all, in the format of the suffix; the same figure gives the same bytes."""
+    from matplotlib import style
+
     content = BytesIO()
-    style, _, _ = matplotlib()
     with style.context(["default", LOOK]):
         figure.savefig(content, format=path.suffix[1:], metadata=NO_DATE[path.suffix])
     directory.write(path, content.getvalue())

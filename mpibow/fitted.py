@@ -68,7 +68,7 @@ class Fitted:
         """The events of the run's metrics.jsonl in order. Raises ConfigError where the run directory is gone."""
         if self.folder is None:
             raise ConfigError("history: is in the run directory, and this net was loaded from a file alone")
-        return [dict(event) for event in read_run(self.folder).events]
+        return list(read_run(self.folder).events)
 
     @property
     def class_names(self) -> tuple[str, ...]:

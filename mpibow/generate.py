@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> None:
     generator = np.random.default_rng(arguments.seed)
     draw = partial(pick, temperature=arguments.temperature, top_k=arguments.top_k, generator=generator)
     sys.stdout.write(arguments.prompt)
-    shown, made = tokens.decode(prompt), list(map(int, prompt))
+    shown, made = tokens.decode(prompt), prompt.tolist()
     for token in continued(predictor, prompt, arguments.tokens, draw, _size(predictor, tokens, prompt)):
         made.append(token)
         text = tokens.decode(made)
@@ -77,7 +77,7 @@ def continued(predictor: Predictor, prompt: Array, count: int, draw: Draw, size:
     `size` is the size of the vocabulary. Raises ConfigError where the net does not predict tokens.
     """
     context, output = _form(predictor)
-    seen = list(map(int, prompt))
+    seen = prompt.tolist()
     for _ in range(count):
         last = seen[-context:]
         window = np.zeros((1, context), np.int32)

@@ -8,7 +8,7 @@ import yaml
 
 from .errors import ConfigError, OutputError
 from .system.command import LAUNCH, launch_file, launch_files, main_of, parser_of, prog, stem, suggested
-from .system.files import reason
+from .system.files import refusal
 from .system.streams import as_command
 
 FOLDER = "launch"
@@ -57,11 +57,9 @@ def copy(name: str, folder: Path, *, overwrite: bool = False) -> Path:
     target = folder / name
     if target.exists() and not overwrite:
         raise OutputError(f"{target}: exists already; pass --overwrite, or another DIR")
-    try:
+    with refusal(OutputError, target):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(LAUNCH / name, target)
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written: {reason(error)}") from error
     return target
 
 

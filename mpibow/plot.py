@@ -5,13 +5,12 @@ python -m mpibow.plot runs/A runs/B --output both.svg      two runs in one figur
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError
-from .figure import COLOURS, NO_DATE, drawing, matplotlib, save
+from .figure import COLOURS, NO_DATE, drawing, save
 from .run.series import PANELS, Curve, RunLog, curves, read_run
 from .system.command import main_of, parser_of, positive
 from .system.streams import as_command
@@ -19,7 +18,6 @@ from .system.streams import as_command
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 AXES = {"samples": "samples", "epochs": "epochs", "seconds": "training time"}
 OVER = {"accuracy": ("samples", "seconds"), "loss": ("samples", "seconds")}  # of the others: seconds
@@ -31,12 +29,7 @@ TITLES = {
     "waits": "learners of rank 0 waiting",
     "hidden": "all-reduce hidden behind compute",
 }
-UNITS = (
-    (2 * 86400, 86400, "days"),
-    (2 * 3600, 3600, "h"),
-    (2 * 60, 60, "min"),
-    (0, 1, "s"),
-)  # from how many seconds on
+UNITS = ((86400, "days"), (3600, "h"), (60, "min"))  # seconds of each, which is of twice as many on
 
 STYLES: dict[str, dict[str, Any]] = {  # by curve; those of ranks are `DASHES`, in order
     "validation": {"marker": "s", "markersize": 3.5, "linewidth": 1.8},
@@ -57,7 +50,6 @@ def draw(
     `axis` is samples, epochs or seconds; None: accuracy and loss over samples and time, the others over time.
     `smooth` entries of training are averaged, a fiftieth of them where it is None.
     """
-    _, _, ticks = matplotlib()
     cells = list[tuple[str, str, list[list[Curve]]]]()
     for panel in panels:
         for x in (axis,) if axis else OVER.get(panel, ("seconds",)):
@@ -74,27 +66,32 @@ def draw(
         for i, (panel, x, found) in enumerate(cells):
             row, column = divmod(i, columns)
             axes = figure.add_subplot(grid[row, :] if i + 1 == len(cells) and column == 0 else grid[row, column])
-            _draw_cell(axes, ticks, panel, x, found, told=panel in told)
+            _draw_cell(axes, panel, x, found, told=panel in told)
             told.add(panel)
         if len(runs) == 1:
             figure.suptitle(runs[0].label, x=0.01, ha="left", fontsize="large")
         else:
-            lines = _lines(figure.axes[0], [{"color": _colour(i), "linewidth": 3} for i in range(len(runs))])
+            from matplotlib.lines import Line2D
+
+            lines = [Line2D([], [], color=_colour(i), linewidth=3) for i in range(len(runs))]
             figure.legend(
                 lines, [run.label for run in runs], loc="outside upper left", ncols=2 * columns, fontsize="medium"
             )
     return figure
 
 
-def _draw_cell(axes: "Axes", ticks: ModuleType, panel: str, x: str, found: list[list[Curve]], *, told: bool) -> None:
+def _draw_cell(axes: "Axes", panel: str, x: str, found: list[list[Curve]], *, told: bool) -> None:
     """One panel over one axis: curves of every run in its colour; a legend in grey where a run has several.
 
     `told`: another cell has that legend.
     """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
     scale, unit = 1.0, ""
     if x == "seconds":
         longest = max(curve.x[-1] for run in found for curve in run)
-        _, scale, unit = next(entry for entry in UNITS if longest >= entry[0])
+        scale, unit = next((entry for entry in UNITS if longest >= 2 * entry[0]), (1, "s"))
     legend = dict[str, dict[str, Any]]()
     for i, run in enumerate(found):
         for j, curve in enumerate(run):
@@ -113,31 +110,23 @@ def _draw_cell(axes: "Axes", ticks: ModuleType, panel: str, x: str, found: list[
     axes.set_xlabel(AXES[x] + (f", {unit}" if unit else ""))
     axes.set_xlim(left=0)
     if x == "samples":
-        axes.xaxis.set_major_formatter(ticks.EngFormatter(sep=""))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if panel in ("accuracy", "waits", "hidden"):
-        axes.yaxis.set_major_formatter(ticks.FuncFormatter(lambda y, _: f"{100 * y:.4g}%"))
+        axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.4g}%")
     if panel == "loss" and _decades(found):
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(ticks.FuncFormatter(lambda y, _: f"{y:g}"))
+        axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
     if panel == "speed":
-        axes.yaxis.set_major_formatter(ticks.StrMethodFormatter("{x:,.0f}"))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
     if panel == "learners":
-        axes.yaxis.set_major_locator(ticks.MaxNLocator(integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if panel in ("speed", "learners", "waits"):
         axes.set_ylim(bottom=0)
     if panel == "hidden":
         axes.set_ylim(0, 1)
     if not told and (len(legend) > 1 or (panel == "learners" and len(found) == 1)):
-        lines = _lines(axes, [{**style, "color": "#555555"} for style in legend.values()])
+        lines = [Line2D([], [], **{**style, "color": "#555555"}) for style in legend.values()]
         axes.legend(lines, list(legend), labelcolor="#333333", fontsize="small")
-
-
-def _lines(axes: "Axes", styles: Sequence[Mapping[str, Any]]) -> list["Line2D"]:
-    """Lines of these styles for a legend, which are not drawn."""
-    lines = [axes.plot([], [], **style)[0] for style in styles]
-    for line in lines:
-        line.remove()
-    return lines
 
 
 def _decades(found: list[list[Curve]]) -> bool:

@@ -27,7 +27,7 @@ from .graph.graph import Array, Shape
 from .job.predictor import Prediction
 from .run import directory
 from .system.command import main_of, parser_of, positive
-from .system.files import reason, whole_file
+from .system.files import refusal, whole_file
 from .system.streams import as_command
 
 WIDE = 16  # most numbers of a sample's output that fit on a line
@@ -154,11 +154,8 @@ def _write(output: Path | None, lines: Iterator[str]) -> None:
         for line in lines:
             tqdm.write(line)
         return
-    try:
-        with whole_file(output) as file:
-            file.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
-    except OSError as error:
-        raise OutputError(f"{output}: cannot be written: {reason(error)}") from None
+    with refusal(OutputError, output), whole_file(output) as file:
+        file.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
 
 
 def _write_arrays(path: Path, rows: Iterable[Row]) -> None:

@@ -23,13 +23,12 @@ def rows(kind: type, path: str = "", owner: str = "") -> Iterator[tuple[str, str
         records = records_of(setting.hint)
         if path.endswith("fallback") and setting.name in TOGETHER:
             continue
-        if not records:
+        given = setting.default is None and (path or unwrap(setting.hint)[2])  # a file can give it, too
+        if not records or (len(records) == 1 and given):
             yield where, _default(setting.default), owner + _text(setting, words(setting.hint))
-        elif len(records) == 1:
-            if setting.default is None and (path or unwrap(setting.hint)[2]):  # a file can give it, too
-                yield where, "null", owner + _text(setting, words(setting.hint))
+        if len(records) == 1:
             yield from rows(records[0], where, owner)
-        else:
+        elif records:
             rule = f"one of {all_tags(records)}"
             yield f"{where}.name", _default(getattr(setting.default, "name", MISSING)), _text(setting, rule)
             yield from _of_some(records, where, owner)

@@ -258,8 +258,11 @@ def load_mapping(
         if key in ("update", "rule") and isinstance(value, Update | RuleSettings) and type(value) not in known
     }
     for key, value in own.items():
-        scalars = {each.name: getattr(value, each.name) for each in fields(value)}
-        scalars = {name: each for name, each in scalars.items() if isinstance(each, int | float | str)}
+        scalars = {
+            each.name: given
+            for each in fields(value)
+            if isinstance(given := getattr(value, each.name), int | float | str)
+        }
         with suppress(NameError):  # of an annotation with a local name
             check_named(key, type(value), [*scalars], scalars, hints_of(type(value)))
     problems = list[str]()

@@ -11,19 +11,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mpibow.errors import RecordError
-from mpibow.system import beside, open_file, reason, sync_folder, whole_file
+from mpibow.system import beside, open_file, refusal, sync_folder, whole_file
 
 OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting may remove
 PLACES = (".", "train", "validation", "test")  # where they lie in one data set: others below are other data sets
 
 
-@contextmanager
-def refused(path: object, deed: str = "written") -> Iterator[None]:
-    """Turns an OSError (no space, no permission, ...) into a RecordError that `path` cannot be `deed`."""
-    try:
-        yield
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be {deed}: {reason(error)}") from error
+refused = partial(refusal, RecordError)  # (path, deed)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from mpibow.errors import RecordError
 from mpibow.system import JsonObject
 from mpibow.system.command import some
 
-from .dataset import Array, NamedArrays, lots
+from .dataset import Array, NamedArrays
+from .readers import Resident
 from .recordset import RecordSet
 
 MISSING = ("NA", "N/A", "NaN", "null", "None", "?")  # beside the empty cell, in any case
@@ -112,7 +113,6 @@ CATEGORIES = "categories"
 TARGET = "target"
 UNKNOWN = "(missing)"  # the category of cells without a value
 MOST = 1 << 24  # float32 has all integers below it
-LOT = 1 << 14  # records that are read at once
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -253,12 +253,8 @@ class Columns:
 def open_table(records: RecordSet) -> NamedArrays:
     """All rows in memory, every checksum checked, as features, categories and target (of classes: int32)."""
     columns = Columns.of(records.manifest.contents)
-    values = np.empty((records.count, *records.shape), np.float32)
-    labels = np.empty(records.count, np.int32)
-    for samples, lot in lots(records, LOT):
-        values[samples] = lot["image"]
-        labels[samples] = lot["label"]
-    arrays = columns.arrays(values.reshape(records.count, -1))
+    whole = Resident(records, 1)
+    arrays = columns.arrays(whole.images.astype(np.float32, copy=False).reshape(records.count, -1))
     if columns.label is not None:
-        arrays[TARGET] = labels
+        arrays[TARGET] = whole.labels
     return NamedArrays(arrays, name=records.name, contents=records.manifest.contents)

@@ -29,8 +29,8 @@ class DaliBatch:
     orientations: Array  # (n,) int64, Exif's
     images: list[Array]  # n, bytes as they are stored: views of the files
     inputs: dict[str, Any] = field(default_factory=dict)  # DALI's, by name, each of n; it reads them where they lie
-    windows: Array = field(default_factory=lambda: np.empty((0, 4)))  # (n, 4), upright
-    parts: Array = field(default_factory=lambda: np.empty((0, 4), np.int64))  # (n, 4), upright: those that windows read
+    windows: Array = field(init=False)  # (n, 4), upright
+    parts: Array = field(init=False)  # (n, 4), upright: those that windows read
     error: MpibowError | None = None
 
     @classmethod

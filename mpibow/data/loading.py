@@ -43,9 +43,10 @@ class Loading:
 
     @cached_property
     def damages(self) -> dict[str, Damages]:
-        limit = self.most_damaged
         return {
-            name: Damages(data.name, data.count, limit, data.number if isinstance(data, RecordSet | Decoded) else int)
+            name: Damages(
+                data.name, data.count, self.most_damaged, data.number if isinstance(data, RecordSet | Decoded) else int
+            )
             for name, data in {"train": self.train, **self.evaluated}.items()
         }
 
@@ -98,15 +99,14 @@ MOST = 0.05  # of the time may be spent waiting for data
 SECONDS = 10.0  # of training before the first warning
 
 
+@dataclass
 class Watch:
     """Warns once, and again where the share of the time has doubled since."""
 
-    def __init__(self, what: str, remedy: str, most: float = MOST) -> None:
-        self._what = what
-        self._remedy = remedy
-        self._most = most
-        self._said = most / 2
-        self._begin: tuple[float, float] | None = None
+    what: str
+    remedy: str
+    most: float = MOST
+    _begin: tuple[float, float] | None = None
 
     def __call__(self, seconds: float, waited: float) -> str:
         """The warning, '' for none; `waited` of `seconds` of training, both since some start.
@@ -117,7 +117,8 @@ class Watch:
             self._begin = seconds, waited
         seconds -= self._begin[0]
         waited -= self._begin[1]
-        if seconds < SECONDS or waited <= max(self._most, 2 * self._said) * seconds:
+        if seconds < SECONDS or waited <= self.most * seconds:
             return ""
-        self._said = waited / seconds
-        return f"warning: learners wait for {self._what} {self._said:.0%} of the time; {self._remedy}"
+        share = waited / seconds
+        self.most = 2 * share
+        return f"warning: learners wait for {self.what} {share:.0%} of the time; {self.remedy}"

@@ -9,9 +9,9 @@ from pathlib import Path
 from google_crc32c import value as crc32c
 
 from mpibow.errors import RecordError
-from mpibow.system import JsonObject, read_file, reason
+from mpibow.system import JsonObject, read_file
 
-from .aside import file_aside
+from .aside import file_aside, refused
 from .records import RecordForm
 
 FILE = "manifest.json"
@@ -63,8 +63,9 @@ class Manifest:
             return f"mean and std must each have {channels} channels, got {len(self.mean)} and {len(self.std)}"
         if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.std, strict=True)):
             return f"mean must be finite and std above 0, got {self.mean} and {self.std}"
-        if not self.shards or self.count != sum(shard.count for shard in self.shards):
-            return f"count must be that of all shards, {sum(shard.count for shard in self.shards)}, got {self.count}"
+        total = sum(shard.count for shard in self.shards)
+        if not self.shards or self.count != total:
+            return f"count must be that of all shards, {total}, got {self.count}"
         for shard in self.shards:
             if not _plain(shard.file):
                 return f"a shard's file must be a plain name, got {shard.file!r}"
@@ -87,19 +88,20 @@ def save(manifest: Manifest, folder: Path) -> None:
 def load(folder: Path) -> Manifest:
     """The manifest in `folder`. Raises RecordError where there is none, or one that is damaged."""
     path = folder / FILE
-    try:
-        fields = json.loads(read_file(path))
-    except FileNotFoundError:
-        if not folder.is_dir():
-            raise RecordError(f"{folder}: there is no such folder; convert the data to it first") from None
-        remedy = f"images in a folder per class become one by: mpibow convert folder --source {folder}"
-        raise RecordError(f"{folder}: has no {FILE}, so it is not a data set; {remedy}") from None
-    except NotADirectoryError:
-        raise RecordError(f"{folder}: is a file, not a data set; mpibow convert --help lists what reads it") from None
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: is damaged: not JSON; {AGAIN}") from error
+    with refused(path, "read"):
+        try:
+            fields = json.loads(read_file(path))
+        except FileNotFoundError:
+            if not folder.is_dir():
+                raise RecordError(f"{folder}: there is no such folder; convert the data to it first") from None
+            remedy = f"images in a folder per class become one by: mpibow convert folder --source {folder}"
+            raise RecordError(f"{folder}: has no {FILE}, so it is not a data set; {remedy}") from None
+        except NotADirectoryError:
+            raise RecordError(
+                f"{folder}: is a file, not a data set; mpibow convert --help lists what reads it"
+            ) from None
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"{path}: is damaged: not JSON; {AGAIN}") from error
     if not isinstance(fields, dict) or "format" not in fields:
         raise RecordError(f"{path}: is not a manifest of records: it has no field 'format'; {AGAIN}")
     if fields["format"] != FORMAT:

@@ -77,9 +77,7 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Resources]) -> Pipelin
         return PipelineChoice("dali", "NVIDIA DALI is installed on every rank", gpu)
     if wanted in ("host", "dali"):
         return PipelineChoice(wanted, "as set by data.pipeline")
-    if isinstance(data, Drawn):
-        return PipelineChoice("host", "")
-    if isinstance(data, NamedSamples) and not (gpu and isinstance(data, NamedArrays)):
+    if isinstance(data, Drawn) or (isinstance(data, NamedSamples) and not (gpu and isinstance(data, NamedArrays))):
         return PipelineChoice("host", "") if wanted == "auto" else PipelineChoice(wanted, "as set by data.pipeline")
     compared = ""
     if gpu:

@@ -4,13 +4,13 @@ import numpy as np
 
 from mpibow.errors import RecordError
 
-from .dataset import Array, NamedArrays, lots
+from .dataset import Array, NamedArrays
+from .readers import Resident
 from .records import RecordForm
 from .recordset import RecordSet
 
 FORM = RecordForm("raw", "float32", (3, 1, 1))
 MOST = 2**24  # users, and items: float32 has all integers up to it
-LOT = 1 << 16  # records that are read at once
 
 
 def record_of(user: int, item: int, rating: float) -> tuple[Array, int]:
@@ -29,10 +29,7 @@ def ratings(records: RecordSet) -> NamedArrays:
             f"{records.folder}: has records {records.manifest.form}, ratings are {FORM}; "
             "convert them with mpibow convert ratings"
         )
-    values = np.empty((records.count, *FORM.shape), np.float32)
-    for samples, arrays in lots(records, LOT):
-        values[samples] = arrays["image"]
-    user, item, rating = values.reshape(-1, 3).T
+    user, item, rating = Resident(records, 1).images.reshape(-1, 3).T
     for name, numbers in (("user", user), ("item", item)):
         wrong = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= MOST)
         if wrong.any():

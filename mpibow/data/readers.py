@@ -82,16 +82,16 @@ class Resident(Derived):
 
     def __init__(self, data: Dataset, threads: int) -> None:
         super().__init__(data)
-        self._images = np.empty((data.count, *data.shape), data.dtype)
-        self._labels = np.empty(data.count, np.int32)
+        self.images = np.empty((data.count, *data.shape), data.dtype)
+        self.labels = np.empty(data.count, np.int32)
 
         def load(start: int) -> None:
             part = slice(start, min(start + CHUNK, data.count))
-            data.read(np.arange(part.start, part.stop), self._images[part], self._labels[part])
+            data.read(np.arange(part.start, part.stop), self.images[part], self.labels[part])
 
         with ThreadPoolExecutor(threads, "load") as pool:
             list(pool.map(load, range(0, data.count, CHUNK)))  # which raises their errors
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:
-        np.take(self._images, samples, axis=0, out=images, mode="clip")
-        np.take(self._labels, samples, out=labels, mode="clip")
+        np.take(self.images, samples, axis=0, out=images, mode="clip")
+        np.take(self.labels, samples, out=labels, mode="clip")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from PIL.Image import Resampling
 
 from mpibow.errors import RecordError
@@ -70,8 +70,7 @@ def _small(picture: Image.Image) -> Image.Image:
     if longest > BOX:
         sides = [max(1, round(side * BOX / longest)) for side in picture.size]
         return picture.resize((sides[0], sides[1]), Resampling.LANCZOS)
-    times = BOX // longest
-    return picture.resize((picture.width * times, picture.height * times), Resampling.NEAREST)
+    return ImageOps.scale(picture, BOX // longest, Resampling.NEAREST)
 
 
 def _write(whole: Image.Image, place: tuple[int, int], text: str, width: int) -> None:

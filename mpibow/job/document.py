@@ -226,7 +226,6 @@ def _record(
     version = getattr(kind, "version", 1)
     if node.version != version:
         raise ConfigError(f"{path}.version: {name} is of version {node.version}, this mpibow has version {version}")
-    form = build(form_of(kind), settings, path=f"{path}.settings")
-    given = {f.name: getattr(form, f.name) for f in fields(form)}
+    given = vars(build(form_of(kind), settings, path=f"{path}.settings"))
     op: Op = kind(**given, **{f.name: ZERO for f in fields(kind) if f.name not in given})
     return op

@@ -134,7 +134,7 @@ def balanced(loss: Loss, data: Samples) -> Loss:
     """
     if not isinstance(loss, CrossEntropyLoss) or not isinstance(loss.weight, str):
         return loss
-    if isinstance(data, NamedSamples) or not isinstance(data, ArrayData | RecordSet | Decoded):
+    if not isinstance(data, ArrayData | RecordSet | Decoded):
         raise ConfigError(
             f"loss.weight: balanced counts the labels of arrays or of a folder of records, {data.name} is neither; "
             "give one number for each class"

@@ -17,7 +17,7 @@ from mpibow.config.strict import Function, check_named, hints_of
 from mpibow.errors import ConfigError, FormulaError, MpibowError, ShapeError
 from mpibow.graph import Tensor
 from mpibow.models import LossNet, Net
-from mpibow.system import JsonObject, read_file, reason
+from mpibow.system import JsonObject, read_file, refusal
 from mpibow.system.command import suggested
 
 FORM = re.compile(r"(?P<path>.+\.py)(:(?P<function>.*))?", re.DOTALL)
@@ -93,10 +93,8 @@ def _read(model: Model) -> tuple[Path, str, bytes]:
     path = Path(found["path"])
     if not found["function"]:
         raise ConfigError(f"model.name: must name a function of {path} too, as {path}:net, got '{model.name}'")
-    try:
+    with refusal(ConfigError, f"model.name: {path}", "read"):
         return path, found["function"], read_file(path)
-    except OSError as error:
-        raise ConfigError(f"model.name: {path}: cannot be read: {reason(error)}") from None
 
 
 def _function(model: Model) -> Function:

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from mpibow.figure import COLOURS, LOOK, matplotlib
+from mpibow.figure import COLOURS, drawing
 
 from .rates import RateTest
 
@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 def draw(test: RateTest) -> "Figure":
     """The losses, smoothed and as they were, up to where they diverge."""
-    style, figure_of, _ = matplotlib()
-    with style.context(["default", LOOK]):
-        figure: Figure = figure_of(figsize=(5.8, 3.4), layout="constrained")
-        axes = figure.add_subplot()
+    with drawing(1, 2.5) as (figure, grid):
+        axes = figure.add_subplot(grid[0])
         axes.plot(test.rates, test.losses, color=COLOURS[0], linewidth=0.6, alpha=0.3)
         axes.plot(test.rates, test.smoothed, color=COLOURS[0], linewidth=1.8)
         for name, rate, colour in (

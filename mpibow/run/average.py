@@ -1,6 +1,6 @@
 """The exponential moving average of a run's centre: evaluated and saved beside it."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from .header import Averaged
 from .start import Start
 
 
+@dataclass(eq=False)
 class Average:
     """a <- a + (1 - kept) / share (z - a), where the centre z enters after n more samples; kept = 0.5^(n / half_life).
 
@@ -21,18 +22,19 @@ class Average:
     settings: no centre is due then.
     """
 
-    def __init__(self, settings: Ema | None, before: Averaged, weights: Array | None = None) -> None:
-        self._settings, self._now, self.weights = settings, before, weights
+    settings: Ema | None
+    now: Averaged
+    weights: Array | None = None
 
     def due(self, iteration: int) -> bool:
         """Whether the centre enters after so many iterations."""
-        return self._settings is not None and iteration % self._settings.every == 0
+        return self.settings is not None and iteration % self.settings.every == 0
 
     def follow(self, centre: Array, position: int) -> None:
         """The centre (size,) of this position, in samples, enters."""
-        assert self._settings is not None, "no centre is due"
-        kept = 0.5 ** ((position - self._now.position) / self._settings.half_life)
-        share = kept * self._now.share + 1 - kept
+        assert self.settings is not None, "no centre is due"
+        kept = 0.5 ** ((position - self.now.position) / self.settings.half_life)
+        share = kept * self.now.share + 1 - kept
         if self.weights is None:
             self.weights = centre.copy()
         else:
@@ -40,11 +42,11 @@ class Average:
             for start in range(0, centre.size, PIECE):
                 own = self.weights[start : start + PIECE]
                 own += step * (centre[start : start + PIECE] - own)
-        self._now = Averaged(position, share)
+        self.now = Averaged(position, share)
 
     def entry(self) -> dict[str, float] | None:
         """Its entry in a checkpoint's header."""
-        return None if self._settings is None else asdict(self._now)
+        return None if self.settings is None else asdict(self.now)
 
 
 def average_of(settings: Ema | None, start: Start, plan: Plan) -> Average:

@@ -33,7 +33,7 @@ from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
 from mpibow.graph import Array, ArraysByName
-from mpibow.system import JsonObject, finite, is_full, open_file, read_file, reason, sync_folder, whole_file
+from mpibow.system import JsonObject, finite, is_full, open_file, read_file, reason, refusal, sync_folder, whole_file
 
 from .directory import ELSEWHERE
 
@@ -142,9 +142,8 @@ def read_header(path: Path) -> JsonObject:
     """The JSON of the checkpoint `path`, every file of it verified. Raises CheckpointError naming what is damaged."""
     file = path / "checkpoint.json"
     try:
-        header = _unsealed(read_file(file))
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read: {reason(error)}") from None
+        with refusal(CheckpointError, file, "read"):
+            header = _unsealed(read_file(file))
     except (ValueError, RecursionError):
         raise CheckpointError(f"{file}: is damaged: its checksum does not match") from None
     if header.get("format") != FORMAT:
@@ -156,10 +155,8 @@ def read_header(path: Path) -> JsonObject:
     ):
         raise CheckpointError(f"{file}: files: must be a mapping of rank-0.safetensors and so on to [size, CRC32C]")
     for name, expected in files.items():
-        try:
+        with refusal(CheckpointError, path / name, "read"):
             found = _measure(path / name)
-        except OSError as error:
-            raise CheckpointError(f"{path / name}: cannot be read: {reason(error)}") from None
         if found != expected:
             raise CheckpointError(
                 f"{path / name}: is damaged: {found[0]} bytes with CRC32C {found[1]:#010x}, "

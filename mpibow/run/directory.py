@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from mpibow.comm.communicator import Call
 from mpibow.errors import EXIT_STALLED, CommunicationError, MpibowError, OutputError
-from mpibow.system import reason, whole_file
+from mpibow.system import reason, refusal, whole_file
 
 T = TypeVar("T")
 ELSEWHERE = "choose another place with out=DIR"
@@ -57,11 +57,8 @@ def _points(folder: Path) -> Iterator[Path]:
 
 def write(path: Path, content: str | bytes, remedy: str = "") -> None:
     """Writes a small file whole or not at all. Raises OutputError, which ends with `remedy`."""
-    try:
-        with whole_file(path) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise OutputError("; ".join(filter(None, (f"{path}: cannot be written: {reason(error)}", remedy)))) from error
+    with refusal(OutputError, path, remedy=remedy), whole_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def on_rank_0(call: Call, work: Callable[[], T]) -> T:

@@ -20,7 +20,7 @@ from mpibow.errors import OutputError
 from mpibow.system import read_file
 from mpibow.system.process import begun, namespace, state
 
-from .output import cannot_write
+from .output import writable
 
 FILE = "lock"
 BEAT, WATCHED, LONG = 10.0, 30.0, 600.0  # seconds
@@ -76,25 +76,26 @@ class Lock:
     def _taken(self, before: Holder | None) -> bool:
         """Takes the lock if `before` still has it; False where another process does so at this moment."""
         aside = self._folder / f".{FILE}"
-        try:
-            with aside.open("xb") as file:
-                file.write(json.dumps(asdict(self._own)).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            if free := holder_of(self._folder) == before:
-                aside.rename(self._folder / FILE)
-            else:
-                aside.unlink()
-            return free
-        except FileExistsError:
-            with suppress(OSError):
-                if time.time() - aside.stat().st_mtime > WATCHED:  # of a process that was killed meanwhile
+        with writable(self._folder / FILE):
+            try:
+                with aside.open("xb") as file:
+                    file.write(json.dumps(asdict(self._own)).encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+                if free := holder_of(self._folder) == before:
+                    aside.rename(self._folder / FILE)
+                else:
                     aside.unlink()
-            return False
-        except OSError as error:
-            with suppress(OSError):
-                aside.unlink()
-            raise cannot_write(self._folder / FILE, error) from error
+                return free
+            except FileExistsError:
+                with suppress(OSError):
+                    if time.time() - aside.stat().st_mtime > WATCHED:  # of a process that was killed meanwhile
+                        aside.unlink()
+                return False
+            except OSError:
+                with suppress(OSError):
+                    aside.unlink()
+                raise
 
     def _live(self) -> None:
         while not self._closed.wait(BEAT):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import NoReturn
@@ -14,13 +15,14 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from mpibow.errors import OutputError
-from mpibow.system import is_full, reason
+from mpibow.system import is_full, reason, refusal
 from mpibow.system.streams import is_live
 
 from .directory import ELSEWHERE
 
 PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
 FOREVER = 1e9  # seconds; the end of a longer run is not shown
+writable = partial(refusal, OutputError, remedy=ELSEWHERE)  # a file of the run directory
 
 
 class EventFile:
@@ -33,7 +35,7 @@ class EventFile:
 
     def __init__(self, path: Path, keep: int = 0, warn: Callable[[str], None] = print) -> None:
         self._path = path
-        try:
+        with writable(path):
             self._file = path.open("a+b", buffering=0)
             size = self._file.tell()
             self._file.seek(0)
@@ -41,8 +43,6 @@ class EventFile:
             if lines < size:
                 self._file.truncate(lines)
             self._file.seek(lines)  # else `mark` would return the old end
-        except OSError as error:
-            raise cannot_write(path, error) from error
         self._lines = Lines(path, lambda: nullcontext(self._file), warn)
 
     def add(self, event: str, **fields: object) -> None:
@@ -121,11 +121,6 @@ class Lines:
             self._refused, self._full = reason(error), is_full(error)
 
 
-def cannot_write(path: Path, error: OSError) -> OutputError:
-    """The error for a file of the run directory that cannot be written."""
-    return OutputError(f"{path}: cannot be written: {reason(error)}; {ELSEWHERE}")
-
-
 class Line:
     """A tqdm bar on a terminal and in a notebook, else a line every few seconds. Notes also go to log.txt.
 
@@ -135,10 +130,8 @@ class Line:
     def __init__(self, log: Path | None, position: int, *, quiet: bool = False) -> None:
         self._log = None
         if log is not None:
-            try:
+            with writable(log):
                 log.open("ab").close()
-            except OSError as error:
-                raise cannot_write(log, error) from error
             self._log = Lines(log, lambda: log.open("ab", buffering=0), self._say)
         self._quiet = quiet
         self._live = is_live(sys.stderr) and not quiet

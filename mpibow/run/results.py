@@ -113,8 +113,7 @@ class Ledger(Results):
         }
         if place in ("validation", "test"):
             values[_accuracy(place, "top_k_accuracy")] = found.top_k_accuracy
-        for name, value in values.items():
-            setattr(self, name, value)
+        vars(self).update(values)
 
     @property
     def chosen(self) -> JsonObject:

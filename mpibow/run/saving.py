@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mpibow.errors import CheckpointError, ShapeError
 from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint, directory, lock
-from mpibow.system import JsonObject, reason
+from mpibow.system import JsonObject, refusal
 
 from .checkpoint import FIRST, read_header
 
@@ -134,15 +134,13 @@ def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, JsonObjec
 def point(folder: Path, name: str, target: Path) -> None:
     """Makes `folder`/`name` a link to the checkpoint `target`, in one step; no link if there is no such checkpoint."""
     aside = folder / f".{name}.link"
-    try:
+    with refusal(CheckpointError, folder / name, "made"):
         aside.unlink(missing_ok=True)
         if not target.is_dir():
             (folder / name).unlink(missing_ok=True)
             return
         aside.symlink_to(target.name)
         aside.rename(folder / name)
-    except OSError as error:
-        raise CheckpointError(f"{folder / name}: cannot be made: {reason(error)}") from error
 
 
 def prune(folder: Path, keep: int, latest: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -109,14 +108,11 @@ class View:
     axis: str
     smooth: int | None = None
 
-    @cached_property
-    def x(self) -> Callable[[Event], float | None]:
-        """A function from an event to its place on the axis; None where that is not known."""
-        if self.axis == "samples":
-            return lambda event: float(event["position"])
+    def x(self, event: Event) -> float | None:
+        """The event's place on the axis; None where that is not known."""
         if self.axis == "seconds":
-            return self.seconds
-        return lambda event: float(event["epoch"])
+            return self.seconds(event)
+        return float(event["position" if self.axis == "samples" else "epoch"])
 
     def seconds(self, event: Event) -> float | None:
         """Seconds of training at the event."""

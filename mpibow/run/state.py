@@ -61,7 +61,11 @@ class State:
             "statistics": host(replicas.statistics),
             **self.book.state(),
             **{name: replicas.state(name) for name in replicas.names},
-            **(_counts(replicas) if replicas.counts else {}),
+            **{
+                name: counts[:, 0] if counts.shape[1] == 1 else counts  # (k,) where there is one part, else (k, parts)
+                for name, counts in (("updates", replicas.updates), ("seen", replicas.seen))
+                if replicas.counts
+            },
         }
         assert not own.keys() & engine.arrays.keys(), "a rule's array is called like the learners'"
         whole = host(self.centre)
@@ -175,12 +179,6 @@ class State:
             for name, stored in self.engine.arrays.items()
             if stored.ranks == ranks
         }
-
-
-def _counts(replicas: Replicas) -> dict[str, Array]:
-    """(k,) where there is one part, else (k, parts)."""
-    found = {"updates": replicas.updates, "seen": replicas.seen}
-    return {name: array[:, 0] if array.shape[1] == 1 else array for name, array in found.items()}
 
 
 def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:

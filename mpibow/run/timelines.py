@@ -8,7 +8,7 @@ from mpibow.config.renamed import renamed
 from mpibow.data import Change, Timeline, fixed, following
 from mpibow.errors import ConfigError
 from mpibow.job import Job
-from mpibow.system import JsonObject, read_file, reason
+from mpibow.system import JsonObject, read_file, refusal
 from mpibow.tune import as_sum
 
 from .header import Header
@@ -87,12 +87,8 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     it began to average anew there, which a timeline does not record.
     """
     path = run / "metrics.jsonl"
-    try:
+    with refusal(ConfigError, f"learners: {path}", "read", "replay(RUN) takes a run directory"):
         *lines, _ = read_file(path).split(b"\n")  # a run that was killed may end within a line
-    except OSError as error:
-        raise ConfigError(
-            f"learners: {path}: cannot be read: {reason(error)}; replay(RUN) takes a run directory"
-        ) from None
     changes = list[Change]()
     for number, line in enumerate(lines, 1):
         where = f"learners: {path}: line {number}"

@@ -51,11 +51,11 @@ class CellResult:
         return self.summary is None
 
 
+@dataclass(frozen=True)
 class SweepFolder:
     """The folder of a sweep."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def run(self, name: str) -> Path:
         return self.folder / "runs" / name

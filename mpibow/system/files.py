@@ -48,6 +48,15 @@ def reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error).lower()
 
 
+@contextmanager
+def refusal(kind: Callable[[str], Exception], path: object, deed: str = "written", remedy: str = "") -> Iterator[None]:
+    """Turns an OSError (no space, no permission, ...) into a `kind` of error: `path` cannot be `deed`; and `remedy`."""
+    try:
+        yield
+    except OSError as error:
+        raise kind("; ".join(filter(None, (f"{path}: cannot be {deed}: {reason(error)}", remedy)))) from error
+
+
 def is_full(error: Exception) -> bool:
     """Whether it is for want of space: a full disk, or a quota. Safetensors gives the number as text."""
     number = re.search(r"os error (\d+)", str(error))
