@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Iterator, Sequence
+from itertools import count
 from types import ModuleType
 from typing import Any
 
@@ -24,22 +25,24 @@ CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 4)
 class Messages:
     """Messages to and from other nodes, sent again at each start: persistent requests of MPI, which may replace them.
 
-    `start` and `test` are calls of MPI; `over` is set where a test has found that all are over.
+    `starts` and `test` are calls of MPI; `over` is set where a test has found that all are over.
     """
 
     def __init__(self, mpi: ModuleType, requests: Sequence[Any]) -> None:
-        size, count = mpi._sizeof(mpi.Request()), len(requests)
+        size, many = mpi._sizeof(mpi.Request()), len(requests)
         handles = np.array([mpi._handleof(each) % 2 ** (8 * size) for each in requests], f"u{size}")
-        statuses = np.zeros(count * mpi._sizeof(mpi.Status()), np.uint8)
+        statuses = np.zeros(many * mpi._sizeof(mpi.Status()), np.uint8)
         self.over, self._kept, self._error = np.zeros(1, np.int32), (requests, handles, statuses), mpi.Exception
-        start, test = (address(each, mpi.__file__) for each in ("MPI_Startall", "MPI_Testall"))
+        start, test = (address(each, mpi.__file__) for each in ("MPI_Start", "MPI_Testall"))
         first = handles.ctypes.data
-        self.start: Row = start, count, first, 0, 0
-        self.test: Row = test, count, first, self.over.ctypes.data, statuses.ctypes.data
+        # In this order: MPI_Startall promises none, and messages to a rank have one tag.
+        self.starts: list[Row] = [(start, first + i * size, 0, 0, 0) for i in range(many)]
+        self.test: Row = test, many, first, self.over.ctypes.data, statuses.ctypes.data
 
-    def call(self, row: Row) -> None:
-        if code := CALL(row[0])(*row[1:]):
-            raise self._error(code)
+    def call(self, *rows: Row) -> None:
+        for row in rows:
+            if code := CALL(row[0])(*row[1:]):
+                raise self._error(code)
 
 
 class Across:
@@ -51,18 +54,19 @@ class Across:
         self.nodes = len(peers)
         self._piece = BLOCK if self.nodes == 1 else piece
         self._others = [other for other in range(len(peers)) if other != node]
+        self._rooms = dict[tuple[int, int], Array]()
 
     def pieces(self, rows: Array, narrow: bool, numbers: Iterator[int]) -> Iterator[Any]:
-        """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n), as commands; nodes know
-        them by their `numbers`. `narrow`: nodes send each other float32 as bfloat16, and add it up in float32."""
+        """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n), as commands. All
+        nodes have the same `numbers`. `narrow`: they send each other float32 as bfloat16, and add it up in float32."""
         for start in range(0, rows.shape[1], self._piece):
-            tag = 2 * (next(numbers) % TAGS)
-            yield self._sum(rows[:, start : start + self._piece], tag, narrow and self.nodes > 1)
+            yield self._sum(rows[:, start : start + self._piece], next(numbers), narrow and self.nodes > 1)
 
-    def _sum(self, rows: Array, tag: int, narrow: bool) -> Any:
+    def _sum(self, rows: Array, number: int, narrow: bool) -> Any:
         """One piece. Each node adds up a part of it, and sends that to the others.
 
-        The order is fixed: the sum of the first node, plus that of the second, and so on.
+        The order is fixed: the sum of the first node, plus that of the second, and so on. Pieces that are never under
+        way together share their scratch, those of other arrays too.
         """
         from mpibow.kernels.compiled import sums as kernels
         from mpibow.kernels.compiled.command import Command, together
@@ -75,24 +79,29 @@ class Across:
 
         def swap(received: Sequence[Array], sent: Sequence[Array], tag: int) -> None:
             messages = self.messages(received, sent, tag)
-            commands.append(Command([messages.start, messages.test], messages))
+            commands.append(Command([*messages.starts, messages.test], messages))
 
-        nodes, size = self.nodes, rows.shape[1]
+        def room(size: int, dtype: Any) -> Array:
+            key = number % kernels.UNDER_WAY, next(rooms)
+            made: Array = self._rooms.setdefault(key, np.empty(8 * self._piece, np.uint8)).view(dtype)
+            return made[:size]
+
+        nodes, size, tag, rooms = self.nodes, rows.shape[1], 2 * (number % TAGS), count()
         total = rows[0]
         for row in rows[1:]:
             do(kernels.add, total, row)
-        sent = np.empty(size, np.uint16) if narrow else total
+        sent = room(size, np.uint16) if narrow else total
         if narrow:
             do(kernels.narrow, sent, total)
         whole = nodes <= 2 or size <= ONE_ROUND  # of two nodes both send as many bytes either way
         parts = [slice(size) if whole else slice(size * i // nodes, size * (i + 1) // nodes) for i in range(nodes)]
         mine = sent[parts[self._node]]
-        terms = [mine if node == self._node else np.empty_like(mine) for node in range(nodes)]
+        terms = [mine if node == self._node else room(mine.size, mine.dtype) for node in range(nodes)]
         if nodes > 1:
             swap(terms, [sent[part] for part in parts], tag)
         first = terms[0]
         if narrow:
-            first, wide = np.empty((2, mine.size), np.float32)
+            first, wide = room(mine.size, np.float32), room(mine.size, np.float32)
             do(kernels.widen, first, terms[0])
         for term in terms[1:]:
             if narrow:
@@ -149,7 +158,7 @@ class ByNodes:
         if self._leaders is not None:
             self._mine[:] = token if self._alike else -1
             self._tokens[:] = self._mine  # this node's too
-            self._messages.call(self._messages.start)
+            self._messages.call(*self._messages.starts)
             self.test = self._messages.test
             while not self._messages.over[0]:
                 yield False

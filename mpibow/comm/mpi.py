@@ -85,7 +85,7 @@ class Mpi(InPlace):
             board, self.shared_memory = None, False
             nodes = [[rank] for rank in range(self.size)]
         self._scratch = scratch or self._own(SCRATCH, "uint8")
-        if len(nodes) > 1 and find_spec("numba") is None:
+        if not all(world.allgather(len(nodes) == 1 or find_spec("numba") is not None)):
             raise CommunicationError(f"ranks that share no memory need numba: {install('cpu')}")
         self._here = ByMessages(mpi, local) if board is None or not ordered() else ByBoard(board, self.local_rank)
         node = next(i for i, ranks in enumerate(nodes) if self.rank in ranks)

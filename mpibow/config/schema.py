@@ -184,7 +184,7 @@ class Config:
     buckets: Annotated[
         Auto | Count,
         "parts of an exchange: what the backward pass has ended is sent while the rest is computed; the bits are those "
-        "of 1; auto measures, between nodes; it is 1 within a node and on GPUs",
+        "of 1; auto measures, between nodes; it is 1 within a node; with device numpy and on GPUs nothing is cut",
     ] = "auto"
     wire: Annotated[
         Literal["float32", "bf16"],

@@ -107,6 +107,7 @@ class Learner:
         factor of its gradient. `shorter` are plans for slots of these lengths, bound to the same arrays."""
         self.plan, self.gradient, self._meeting, self._note_share = plan, gradient, meeting, note_share
         self._full, self._shorter = plan, dict(shorter or {})
+        self.losses = [each.outputs["loss"] for each in (plan, *self._shorter.values())]
         factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
         self._limits = clip_value, clip_norm, factors
         self._batch: Any = None  # where all is commands
@@ -264,7 +265,7 @@ class Learners:
 
     def stage(self, chunk: int, count: int) -> Stages:
         """About `count` stages (graph/stages.py) of the passes of learners that are bound from here on."""
-        stages = Stages(self.plan, self.replicas, chunk, count, lambda i: self._apart[i].plan.outputs["loss"])
+        stages = Stages(self.plan, self.replicas, chunk, count, lambda i: self._apart[i].losses)
         self._binder.stages = stages
         return stages
 

@@ -18,13 +18,15 @@ class Stages:
     """Stages of a training plan (graph/stages.py), the number of those that each learner has reached, and the turns
     that they are opened for.
 
-    `loss(i)` are the losses of learner i's batch, in this pass.
+    `losses(i)` are learner i's losses of its last batch, of every plan that it has.
     """
 
-    def __init__(self, plan: Plan, replicas: Replicas, chunk: int, count: int, loss: Callable[[int], Array]) -> None:
-        self._replicas, self._chunk, self._loss = replicas, chunk, loss
+    def __init__(
+        self, plan: Plan, replicas: Replicas, chunk: int, count: int, losses: Callable[[int], Sequence[Array]]
+    ) -> None:
+        self._replicas, self._chunk, self._losses = replicas, chunk, losses
         self._stages = stages_of(plan, replicas.size, chunk, count)
-        self.reached = np.zeros((replicas.capacity, LINE), np.int64)  # of each row the first word
+        self._reached = np.zeros((replicas.capacity, LINE), np.int64)  # of each row the first word
         self._pauses = np.zeros((replicas.capacity, LINE), np.int64)
         self.opened, self._goal = np.zeros((len(self._stages), LINE), np.int64), np.zeros(1, np.int64)
         self.chunks: Sequence[Sequence[range]] = [stage.chunks for stage in self._stages]
@@ -39,15 +41,19 @@ class Stages:
         for b, step in enumerate(first):
             before.setdefault(step, []).append((self.opened[b, :1], self._goal, self._pauses[i, :1]))
         ends = np.maximum.accumulate(last)
-        return Signals({int(step): (self.reached[i, :1], b + 1) for b, step in enumerate(ends)}, before)
+        return Signals({int(step): (self._reached[i, :1], b + 1) for b, step in enumerate(ends)}, before)
 
     def begin(self) -> None:
         """Before the learners begin."""
-        self.reached[:] = 0
+        self._reached[:] = 0
+
+    @property
+    def reached(self) -> Array:
+        return self._reached[: self._replicas.count]
 
     def losses(self) -> Array:
-        """(k, 3) of the learners: the address of a batch's losses, and how many words of 32 bits they and each are."""
-        arrays = [self._loss(i) for i in range(self._replicas.count)]
+        """(n, 3): the address of losses of the learners, and how many words of 32 bits they and each are."""
+        arrays = [each for i in range(self._replicas.count) for each in self._losses(i)]
         return np.array([(each.ctypes.data, each.nbytes // 4, each.itemsize // 4) for each in arrays])
 
     def shut(self, turn: int) -> None:

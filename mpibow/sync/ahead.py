@@ -24,7 +24,7 @@ from .outbox import Book, Message, Tally
 
 QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
 SHORT = 5e-5  # seconds
-WRITTEN, HOLD, TURN, ENDED = 0, 2, 3, 2  # as mpibow.kernels.compiled.buckets has them, which needs numba
+WRITTEN, HOLD, TURN, BUSY, ENDED = 0, 2, 3, 1, 2  # as mpibow.kernels.compiled.buckets has them, which needs numba
 
 
 class Staged:
@@ -35,7 +35,7 @@ class Staged:
 
     def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
         self._buckets, self._local = buckets, local
-        self._words = np.array([0, 0, 0, turn])  # as mpibow.kernels.compiled.buckets has them
+        self._words = np.array([0, 0, BUSY, turn])  # as mpibow.kernels.compiled.buckets has them
         self._sent, self.seconds = 0, 0.0  # when the last bucket was updated, ns; the time that sums took
         self.message: Message | None = None
 
@@ -59,7 +59,7 @@ class Staged:
         """The learners have ended: the chunks that are still to be updated."""
         from mpibow.kernels.compiled import buckets
 
-        while not buckets.hold(self._words):  # it has an update to end at most
+        while not buckets.hold(self._words):  # it has to begin, or to end an update
             time.sleep(SHORT)
         return [part for own in self._buckets.chunks[self._words[WRITTEN] :] for part in own]
 

@@ -43,7 +43,7 @@ class Stages(Protocol):
 
     @property
     def reached(self) -> Array:
-        """(k or more, n): of each row the first word is the number of stages that a learner has reached: it reads their
+        """(k, n): of each row the first word is the number of stages that a learner has reached: it reads their
         weights, and writes their gradients, no more in this iteration."""
 
     @property
@@ -54,7 +54,8 @@ class Stages(Protocol):
         """The learners are about to begin."""
 
     def losses(self) -> Array:
-        """(k, 3) of the learners: the address of a batch's losses, and how many words of 32 bits they and each are."""
+        """(n, 3): the address of losses of the learners, and how many words of 32 bits they and each are. One array of
+        each learner has this iteration's losses, the others have those of earlier ones."""
 
     def shut(self, turn: int) -> None:
         """The learners' next passes wait for each stage until it is opened for this turn, or a later one."""
@@ -111,7 +112,8 @@ class Buckets:
         self._sums = cache(self._summing)  # by the address of the array that is sent
 
     def exchange(self, local: Local, words: Array, times: Array) -> None:
-        """One exchange of the engine's, whose words and times are as in mpibow.kernels.compiled.buckets."""
+        """One exchange of the engine's, whose words and times are as in mpibow.kernels.compiled.buckets; all numbers of
+        its steps are found before its word HOLD is FREE."""
         from mpibow.kernels.compiled import buckets
         from mpibow.kernels.compiled.recorder import command
 
@@ -132,7 +134,9 @@ class Buckets:
             buckets.apply, words, self._spans, applies.record(every, range(1)).table, self._opens, stages.opened, times,
             clock,
         )  # fmt: skip
-        self._sums(whole.ctypes.data)(ready, done, words)
+        sums = self._sums(whole.ctypes.data)
+        words[buckets.HOLD] = buckets.FREE
+        sums(ready, done, words)
 
     def _summing(self, place: int) -> SumInParts:
         """The elements of each bucket, as they are sent; the last one has the numbers at the array's end too."""
@@ -182,7 +186,7 @@ class WayTrial:
     def _plan(self) -> Iterator[Way]:
         ways, last = [*self._times], 0.0
         for _ in range(WARM_UP):
-            yield ways[0]
+            yield ways[-1]  # what it needs is compiled
         for _ in range(ROUNDS):
             for way in ways:
                 for i in range(BLOCK + 1):

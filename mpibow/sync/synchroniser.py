@@ -199,8 +199,10 @@ class Synchroniser:
 
     @QUIET
     def settle(self) -> Tally | None:
-        """As `receive`; the centre then includes the last update, and may be read or changed."""
+        """As `receive`; the centre then includes the last update, and may be read or changed, as may gradients."""
         tally = self.receive()
+        if self.ahead is not None:
+            self.ahead.stop()
         for each in self._due:
             each(self._chunks)
         self._due = ()

@@ -31,22 +31,22 @@ def update(
     """Updates each bucket that learners have ended, as long as all is finite: chunks [first, last) of `spans` (bucket,
     first, last) by the passes of `table`.
 
-    Learner i's word reached[i, 0] comes to goals[b] as it ends bucket b; `losses` (k, 3) are the address of its losses,
-    and how many words of 32 bits they and each are; `extents` (bucket, start, stop) are weights of gradients (k, size).
+    Learner i's word reached[i, 0] comes to goals[b] as it ends bucket b; `losses` (n, 3) are addresses of losses, and
+    how many words of 32 bits they and each are; `extents` (bucket, start, stop) are weights of gradients (k, size).
     """
-    k, hold = len(losses), exchange.ctypes.data + 8 * HOLD
-    while exchange[WRITTEN] < len(goals) and reached[:k, 0].min() >= goals[exchange[WRITTEN]]:
+    hold = exchange.ctypes.data + 8 * HOLD
+    while exchange[WRITTEN] < len(goals) and reached[:, 0].min() >= goals[exchange[WRITTEN]]:
         if not swapped(hold, FREE, BUSY):
             return
         b, finite = exchange[WRITTEN], True
         times[b, BEGUN] = now(clock)
-        for i in range(k if b == 0 else 0):
+        for i in range(len(losses) if b == 0 else 0):
             each, most = losses[i, 2], 0x7F800000 if losses[i, 2] == 1 else 0x7FF00000
             for word in integers(losses[i, 0], losses[i, 1])[each - 1 :: each]:
                 finite = finite and word & most != most
         for e in range(len(extents)):
             if extents[e, 0] == b:
-                for i in range(k):
+                for i in range(len(reached)):
                     total, part = 0.0, gradients[i, extents[e, 1] : extents[e, 2]]
                     for j in range(len(part)):
                         total = plus_square(total, part[j])
@@ -55,7 +55,7 @@ def update(
             on_chunks(spans, b, table)
             times[b, UPDATED] = now(clock)
             exchange[WRITTEN] = b + 1
-        exchange[HOLD] = FREE if finite else ENDED
+        swapped(hold, BUSY, FREE if finite else ENDED)  # behind all that was written
 
 
 @jit

@@ -97,10 +97,10 @@ def work(
         if steps[SUMMED] == numbers[PARTS]:
             return 0
         if not numbers[MET] and len(meeting):
-            if execute(meeting) >= 0:
-                return FAILED
-            if integers(meeting[0, 3], 1)[0]:
-                return 0
+            row = meeting[0]
+            code = call(row[0], row[1], row[2], row[3], row[4])
+            if code != 0 or integers(row[3], 1)[0]:
+                return code
         if not moved and numbers[PAUSES] > 1:
             call(numbers[SLEEP], numbers[PAUSE if steps[WRITTEN] > steps[SUMMED] else REST], 0, 0, 0)
     return 0
