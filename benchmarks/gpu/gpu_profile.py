@@ -46,12 +46,11 @@ def profile(job: Job, alone: bool = False) -> Found:
     machine = gpu.machine
     weights, gradients = (machine.zeros(plan.layout.size, "float32", "a profile") for _ in range(2))
     machine.put(weights, initial_weights(plan.layout, job.config.seed, "float32"))
-    bound, before = gpu.bound(plan, weights, gradients)
+    bound, runs = gpu.bound(plan, weights, gradients)
     host = {name: np.zeros(array.shape, array.dtype) for name, array in bound.inputs.items()}
     read_into(job.train, np.arange(job.config.batch_size) % job.train.count, host)
     for name, array in bound.inputs.items():
         machine.put(array, host[name])
-    runs = [*before, *bound.runs]
     if alone:
         once(gpu, runs)
         return {"steps": len(runs), "kernels": job.kernels.about}
@@ -59,6 +58,7 @@ def profile(job: Job, alone: bool = False) -> Found:
         run(machine.stream)
     seconds = [seconds_of(partial(run, machine.stream), machine.stream) for run in bound.runs]
     parts = kinds(plan.program.steps, seconds)
+    before = runs[: len(runs) - len(bound.runs)]
     if before:
         took = sum(seconds_of(partial(run, machine.stream), machine.stream) for run in before)
         parts["weights in 16 bits"] = {"count": len(before), "seconds": took}

@@ -16,7 +16,7 @@ from .feed.feeder import Packing
 from .feed.togpu import GpuSlot
 from .kernels.cudnn import Enqueue
 from .kernels.fused import fused_bytes
-from .kernels.opened import Gpu, runs_of
+from .kernels.opened import Gpu
 from .times import DeviceTimes
 
 
@@ -115,9 +115,9 @@ class GpuBinder(Binder):
     def one(self, plan: Plan, i: int) -> DeviceLearner:
         _, gradient, statistics = row = self._replicas.row(i)
         inputs, gpu = self._inputs(), self._gpu
-        bound, before = gpu.bound(plan, *row, inputs.arrays)
+        bound, runs = gpu.bound(plan, *row, inputs.arrays)
         inputs.bound(bound.inputs)
-        runs = [*before, *runs_of(bound), *gpu.behind(i, bound, gradient, *self._limits)]
+        runs.append(gpu.behind(i, bound, gradient, *self._limits))
         return DeviceLearner(f"learner {i}", runs, [inputs], [statistics], gpu, self._times, dated=self._dated)
 
     def fused(self, plan: Plan, count: int) -> DeviceLearner:
@@ -128,10 +128,10 @@ class GpuBinder(Binder):
         wide = self._fused_plan(count)
         inputs = [self._inputs() for _ in range(count)]
         arrays = {f"{name}{MARK}{r}": array for r, own in enumerate(inputs) for name, array in own.arrays.items()}
-        bound, (before, behind) = self._gpu.fuse(wide, plan, self._replicas, count, self._limits, arrays)
+        bound, runs = self._gpu.fuse(wide, plan, self._replicas, count, self._limits, arrays)
         for r, own in enumerate(inputs):
             own.bound(bound.inputs, f"{MARK}{r}")
-        statistics, runs = [self._replicas.row(r)[2] for r in range(count)], [*before, *runs_of(bound), *behind]
+        statistics = [self._replicas.row(r)[2] for r in range(count)]
         return DeviceLearner("learners", runs, inputs, statistics, self._gpu, self._times, dated=self._dated)
 
     def expect(self, count: int) -> None:

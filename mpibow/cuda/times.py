@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpibow.trace import Recorder, Trace
@@ -43,13 +42,6 @@ class DeviceTimes:
                 self._trace.add(f"device {i}", "batch", begin, end)
 
 
-@dataclass(frozen=True)
-class _Ended:
-    begin: Event
-    end: Event
-    gradients: Sequence[Event]  # the next, where they are computed meanwhile
-
-
 class Exchanges:
     """The exchanges of a rank on `stream`, which averages. All events passed in must carry times.
 
@@ -61,7 +53,8 @@ class Exchanges:
         self._stream = stream
         self._begin: Event | None = None
         self._last: tuple[Event, Event] | None = None
-        self._known = deque[_Ended]()  # their gradients may still be under way
+        # Begin, end, and the next gradients, where they are computed meanwhile: those may still be under way.
+        self._known = deque[tuple[Event, Event, Sequence[Event]]]()
         self._waited = self._busy = 0.0
 
     def begin(self) -> None:
@@ -78,16 +71,19 @@ class Exchanges:
     def joined(self, gradients: Sequence[Event]) -> None:
         """The exchange that was begun last is over; `gradients` were computed beside it, if any were."""
         if self._last is not None:
-            self._known.append(_Ended(*self._last, gradients))
+            self._known.append((*self._last, gradients))
             self._last = None
 
     def seconds(self) -> tuple[float, float]:
         """The seconds that learners stood still, and that exchanges took, of exchanges whose gradients are done."""
-        while self._known and all(event.done for event in (self._known[0].end, *self._known[0].gradients)):
-            ended = self._known.popleft()
-            between = self._stream.milliseconds
-            took = between(ended.begin, ended.end)
-            still = min((between(event, ended.end) for event in ended.gradients), default=took)
+        between = self._stream.milliseconds
+        while self._known:
+            begin, end, gradients = self._known[0]
+            if not all(event.done for event in (end, *gradients)):
+                break
+            self._known.popleft()
+            took = between(begin, end)
+            still = min((between(event, end) for event in gradients), default=took)
             self._busy += took / 1000
             self._waited += min(max(still, 0.0), took) / 1000
         return self._waited, self._busy

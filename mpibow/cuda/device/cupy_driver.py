@@ -183,28 +183,28 @@ class Driver:
 
     def __init__(self) -> None:
         self._cupy = load_cupy()
+        self._runtime = self._cupy.cuda.runtime
 
     def version(self) -> int:
         """The newest CUDA that the driver serves, 13000 for 13.0; 0 without a driver."""
         try:
-            return int(self._cupy.cuda.runtime.driverGetVersion())
-        except self._cupy.cuda.runtime.CUDARuntimeError:
+            return int(self._runtime.driverGetVersion())
+        except self._runtime.CUDARuntimeError:
             return 0
 
     def runtime(self) -> int:
         """The CUDA that CuPy was built for."""
-        return int(self._cupy.cuda.runtime.runtimeGetVersion())
+        return int(self._runtime.runtimeGetVersion())
 
     def count(self) -> int:
         with _refusals(self._cupy):
-            return int(self._cupy.cuda.runtime.getDeviceCount())
+            return int(self._runtime.getDeviceCount())
 
     def describe(self, index: int) -> DeviceProperties:
-        runtime = self._cupy.cuda.runtime
         with _refusals(self._cupy):
-            found = runtime.getDeviceProperties(index)
-            mode = MODES.get(runtime.deviceGetAttribute(COMPUTE_MODE, index), "default")
-            bus = runtime.deviceGetPCIBusId(index)
+            found = self._runtime.getDeviceProperties(index)
+            mode = MODES.get(self._runtime.deviceGetAttribute(COMPUTE_MODE, index), "default")
+            bus = self._runtime.deviceGetPCIBusId(index)
         capability = (found["major"], found["minor"])
         return DeviceProperties(
             index, found["name"].decode(), uuid_of(index), bus.lower(), capability, found["totalGlobalMem"], mode
@@ -213,13 +213,13 @@ class Driver:
     def use(self, index: int) -> None:
         """Makes it this process's device; opens a context on it."""
         with _refusals(self._cupy):
-            self._cupy.cuda.runtime.setDevice(index)
-            self._cupy.cuda.runtime.free(0)  # opens the context now, so that errors show here
+            self._runtime.setDevice(index)
+            self._runtime.free(0)  # opens the context now, so that errors show here
 
     def memory(self) -> tuple[int, int]:
         """Free and all bytes of the device in use."""
         with _refusals(self._cupy):
-            free, total = self._cupy.cuda.runtime.memGetInfo()
+            free, total = self._runtime.memGetInfo()
         return int(free), int(total)
 
     def allocate(self, size: int) -> PlanArray:
@@ -228,7 +228,7 @@ class Driver:
         with _refusals(cupy):
             array = cupy.ndarray((size,), cupy.uint8, memptr=cupy.cuda.MemoryPointer(cupy.cuda.Memory(max(size, 1)), 0))
             stream = cupy.cuda.Stream(non_blocking=True)  # waits for no learner, as the whole device would
-            cupy.cuda.runtime.memsetAsync(array.data.ptr, 0, max(size, 1), stream.ptr)
+            self._runtime.memsetAsync(array.data.ptr, 0, max(size, 1), stream.ptr)
             stream.synchronize()
         return array
 
@@ -246,10 +246,9 @@ class Driver:
     def copy(self, target: PlanArray, source: PlanArray, stream: Stream) -> None:
         """Enqueues a copy of as many bytes, to or from the device."""
         assert target.nbytes == source.nbytes, (target.nbytes, source.nbytes)
-        runtime = self._cupy.cuda.runtime
         with _refusals(self._cupy):
-            runtime.memcpyAsync(
-                address_of(target), address_of(source), source.nbytes, runtime.memcpyDefault, stream.pointer
+            self._runtime.memcpyAsync(
+                address_of(target), address_of(source), source.nbytes, self._runtime.memcpyDefault, stream.pointer
             )
 
     def load(self, code: bytes) -> int:

@@ -43,10 +43,6 @@ class Machine:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         return DeviceArray.over(self.memory.block(f"{what} ({self._numbers})", size, REMEDY), dtype, shape)
 
-    def pinned(self, size: int, what: str) -> npt.NDArray[np.uint8]:
-        """Page-locked bytes (size,)."""
-        return self.memory.pinned(what, size)
-
     def mark(self) -> None:
         """Learners wait for the work enqueued on the averaging stream so far before they read weights."""
         self.ready = self.stream.record()
@@ -82,7 +78,7 @@ class Machine:
 
     def _staged(self, size: int) -> npt.NDArray[np.uint8]:
         if self._staging.nbytes < size:
-            self._staging = self.pinned(size, "copies between host and GPU")
+            self._staging = self.memory.pinned("copies between host and GPU", size)
         return self._staging[:size]
 
 

@@ -33,7 +33,7 @@ class DeviceBook(Book):
         capacity = len(self._flat.reports)
         self._unsent = self._machine.zeros(3, "float64")
         self._reports = self._machine.zeros(self._flat.reports.shape, "float64")
-        seen = self._machine.pinned(8 * (3 * capacity + 2), "what learners report")
+        seen = self._machine.memory.pinned("what learners report", 8 * (3 * capacity + 2))
         self._tail, self._seen = seen[:12].view(np.float32), seen[16:].view(np.float64).reshape(capacity, 3)
         self._event: Event | None = None
         self._entered = 0  # learners of the iteration under way

@@ -48,21 +48,18 @@ class Nccl(Beside):
         too long; then all calls under way are aborted, so that no rank is left in a kernel that never ends."""
         waited = 0.0  # does not grow while the whole job is suspended
         self.pulse.waiting = what
-        while not self._come(event, what):
-            if problem := self._ring.problem():
-                self._give_up(f"{what}: NCCL error: {problem}")
-            if waited > self._seconds:
-                self._give_up(f"{what}: not every rank came within {self._seconds:g} seconds")
-            pause = min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP)
-            time.sleep(pause)
-            waited += pause
-        self.pulse.waiting = ""
-
-    def _come(self, event: Event, what: str) -> bool:
         try:
-            return event.done
+            while not event.done:
+                if problem := self._ring.problem():
+                    self._give_up(f"{what}: NCCL error: {problem}")
+                if waited > self._seconds:
+                    self._give_up(f"{what}: not every rank came within {self._seconds:g} seconds")
+                pause = min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP)
+                time.sleep(pause)
+                waited += pause
         except DeviceError as error:
             self._give_up(f"{what}: {error}")
+        self.pulse.waiting = ""
 
     def part(self, *, failed: bool = False) -> None:
         """Gives NCCL up, at once where something `failed`; the host's communicator stays."""

@@ -57,16 +57,15 @@ class OnDevice(Decoder):
                 feeder.driver.copy(images[begin:end], source, feeder.stream)
             first += n
         self._held.append((feeder.stream.record(), outputs))
-        while len(self._held) > 1:
-            self._let_go()
+        self._let_go(1)
 
     def close(self) -> None:
-        while self._held:
-            self._let_go()
+        self._let_go(0)
 
-    def _let_go(self) -> None:
-        self._held[0][0].synchronise()  # while they are held
-        self._held.popleft()
+    def _let_go(self, but: int) -> None:
+        while len(self._held) > but:
+            self._held[0][0].synchronise()  # while they are held
+            self._held.popleft()
 
 
 def in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:

@@ -67,8 +67,8 @@ def gathers(tables: Tables, arrays: PlanArrays) -> Launches:
     for row, word in zip_longest(rows, words) if rows else zip_longest(words[::2], words[1::2]):
         row, word = (word, None) if row is None else (row, word)
         y = arrays[row].reshape(len(arrays[row]), -1).view(np.uint8)
-        beside = (None, None) if word is None else (_words(tables[word]), _words(arrays[word]))
-        launches.append(gather(tables[row], beside[0], arrays[COUNTER], y, beside[1]))
+        words_of, beside = (None if word is None else _words(each[word]) for each in (tables, arrays))
+        launches.append(gather(tables[row], words_of, arrays[COUNTER], y, beside))
     return launches
 
 

@@ -153,12 +153,10 @@ class Feeder:
         spare = self._spare
         if not spare:
             name = f"slots {self._made} to {self._made + AT_ONCE - 1}"
-            block = self.block(name, AT_ONCE * packing.size, REMEDY)
+            blocks = self.block(name, AT_ONCE * packing.size, REMEDY).reshape(AT_ONCE, packing.size)
             self._made += AT_ONCE
-            locked = self.memory.pinned(name, AT_ONCE * packing.sent)
-            for i in reversed(range(AT_ONCE)):
-                own = block[i * packing.size : (i + 1) * packing.size]
-                spare.append(DeviceSlot(self, packing, own, locked[i * packing.sent : (i + 1) * packing.sent]))
+            locked = self.memory.pinned(name, AT_ONCE * packing.sent).reshape(AT_ONCE, packing.sent)
+            spare.extend(DeviceSlot(self, packing, blocks[i], locked[i]) for i in reversed(range(AT_ONCE)))
         return spare.pop()
 
     def waits(self, stream: Stream, ready: Event, share: float) -> None:

@@ -2,7 +2,7 @@
 
 import ctypes
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import cache
@@ -48,6 +48,10 @@ def texts() -> Mapping[str, str]:
     return {path.name: path.read_text("utf-8") for path in sorted(SOURCES.iterdir()) if path.suffix in (".cu", ".cuh")}
 
 
+def _strings(texts: Collection[str]) -> ctypes.Array[c_char_p]:
+    return (c_char_p * len(texts))(*(text.encode() for text in texts))
+
+
 class Nvrtc:
     """NVIDIA's run-time compiler through its C API."""
 
@@ -61,14 +65,13 @@ class Nvrtc:
     def compile(self, source: str, headers: Mapping[str, str], kernels: Sequence[str], architecture: str) -> Module:
         """`kernels` are name expressions, templates included. Raises DeviceError with the compiler's words."""
         program = c_void_p()
-        names = (c_char_p * len(headers))(*(name.encode() for name in headers))
-        contents = (c_char_p * len(headers))(*(text.encode() for text in headers.values()))
-        self._call("nvrtcCreateProgram", byref(program), source.encode(), b"own.cu", len(headers), contents, names)
+        includes = len(headers), _strings(headers.values()), _strings(headers)
+        self._call("nvrtcCreateProgram", byref(program), source.encode(), b"own.cu", *includes)
         try:
             for kernel in kernels:
                 self._call("nvrtcAddNameExpression", program, kernel.encode())
-            options = [f"--gpu-architecture={architecture}".encode(), *(option.encode() for option in OPTIONS)]
-            code = self._library.nvrtcCompileProgram(program, len(options), (c_char_p * len(options))(*options))
+            options = (f"--gpu-architecture={architecture}", *OPTIONS)
+            code = self._library.nvrtcCompileProgram(program, len(options), _strings(options))
             log = self._get("ProgramLog", program).rstrip(b"\0").decode()
             if code:
                 raise DeviceError(f"NVRTC {self.version} does not compile a kernel for {architecture}: {log.strip()}")
@@ -98,15 +101,17 @@ class Nvrtc:
             raise DeviceError(f"{name}: {self._library.nvrtcGetErrorString(code).decode()}")
 
 
+# Of a kernel in ptxas's output, as Usage has them; a kernel without shared memory has no figure of it.
+FIGURES = (r"Used (\d+) registers", r"(\d+) bytes smem", r"(\d+) bytes (?:stack frame|spill stores|spill loads)")
+
+
 def usage_of(log: str) -> dict[str, Usage]:
     """ptxas's output, by lowered name."""
     found = {}
     for part in log.split("Compiling entry function '")[1:]:
-        registers = re.search(r"Used (\d+) registers", part)
-        shared = re.search(r"(\d+) bytes smem", part)
-        spilled = [int(count) for count in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", part)]
-        assert registers is not None
-        found[part[: part.index("'")]] = Usage(int(registers[1]), int(shared[1]) if shared else 0, sum(spilled))
+        usage = Usage(*(sum(map(int, re.findall(figure, part))) for figure in FIGURES))
+        assert usage.registers
+        found[part[: part.index("'")]] = usage
     return found
 
 

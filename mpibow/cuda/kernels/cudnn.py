@@ -19,7 +19,6 @@ from mpibow.graph import Array
 from mpibow.system import aligned, in_words
 
 from .graphs import first_line, load_cudnn, refusals
-from .operands import Operand
 from .plans import Executable, Planner
 from .specs import Spec
 
@@ -37,19 +36,16 @@ class Handles:
     def of(self, stream: Stream) -> int:
         with self._lock:
             if stream.pointer not in self._of:
-                self._of[stream.pointer] = self._make(stream)
+                cudnn = load_cudnn()
+                try:
+                    handle = cudnn.create_handle()
+                    cudnn.set_stream(handle, stream.pointer)
+                except refusals() as error:
+                    raise DeviceError(
+                        f"device cuda: cuDNN {cudnn.backend_version_string()} cannot start: {first_line(error)}"
+                    ) from None
+                self._of[stream.pointer] = handle
             return self._of[stream.pointer]
-
-    def _make(self, stream: Stream) -> int:
-        cudnn = load_cudnn()
-        try:
-            handle: int = cudnn.create_handle()
-            cudnn.set_stream(handle, stream.pointer)
-        except refusals() as error:
-            raise DeviceError(
-                f"device cuda: cuDNN {cudnn.backend_version_string()} cannot start: {first_line(error)}"
-            ) from None
-        return handle
 
 
 def pointer_of(array: PlanArray, dtype: str) -> int:
@@ -144,18 +140,15 @@ class DeviceTimer:
         addresses, offset = dict[str, int](), 0
         for operand in operands:
             addresses[operand.name] = int(block.data.ptr) + offset
-            self._fill(block[offset : offset + operand.bytes], operand)
+            pattern = random_bytes(operand.dtype, min(operand.bytes, PATTERN), self._generator)
+            for start in range(0, operand.bytes, PATTERN):
+                part = block[offset : offset + operand.bytes][start : start + PATTERN]
+                self._driver.copy(part, pattern[: part.nbytes], self._stream)
+            self._stream.synchronise()  # the pattern may go
             offset += aligned(operand.bytes)
         workspace = int(block.data.ptr) + offset
 
         return seconds_of(lambda: executable.run(addresses, workspace, handle), self._stream)
-
-    def _fill(self, target: PlanArray, operand: Operand) -> None:
-        pattern = random_bytes(operand.dtype, min(operand.bytes, PATTERN), self._generator)
-        for start in range(0, target.nbytes, PATTERN):
-            part = target[start : start + PATTERN]
-            self._driver.copy(part, pattern[: part.nbytes], self._stream)
-        self._stream.synchronise()  # the pattern may go
 
 
 def random_bytes(dtype: str, size: int, generator: np.random.Generator) -> Array:

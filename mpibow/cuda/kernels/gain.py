@@ -29,7 +29,7 @@ class DeviceGain:
         self._sums = machine.zeros(2, "float64")
         self._parts: DeviceArray | None = None
         self._owed: tuple[int, float, DeviceArray | None, DeviceArray | None] | None = None
-        self._seen = machine.pinned(flat.GAIN.itemsize, "the gain").view(flat.GAIN)
+        self._seen = machine.memory.pinned("the gain", flat.GAIN.itemsize).view(flat.GAIN)
         self.gain = 1.0
 
     def load(self, k: int, fixed: float | None, gain: float, averages: Averages) -> None:
@@ -57,14 +57,14 @@ class DeviceGain:
 
     def _launches(self, k: int, step: DeviceArray, own: DeviceArray | None, total: PlanArray) -> Launches:
         if own is not None:
-            sums = [flat.sum_parts(own.reshape(1, -1, 2), self._sums.reshape(1, 2))]
-            return [*sums, flat.follow_gain(self._sums, step, self._state, self.common, k)]
-        message: PlanArray = Message(total)
-        size = message.sums.size
-        if self._parts is None:
-            self._parts = self._passes.machine.zeros(len(chunks_of(size, flat.CHUNK)), "float64")
-        squares = flat.squared_norms(message.sums.reshape(1, size), self._parts, self._sums[1:])
-        return [*squares, flat.follow_gain(self._sums, step, self._state, self.common, k, message.square)]
+            launches, square = [flat.sum_parts(own.reshape(1, -1, 2), self._sums.reshape(1, 2))], None
+        else:
+            message: PlanArray = Message(total)
+            square, size = message.square, message.sums.size
+            if self._parts is None:
+                self._parts = self._passes.machine.zeros(len(chunks_of(size, flat.CHUNK)), "float64")
+            launches = flat.squared_norms(message.sums.reshape(1, size), self._parts, self._sums[1:])
+        return [*launches, flat.follow_gain(self._sums, step, self._state, self.common, k, square)]
 
     def see(self) -> None:
         """Enqueues the work that follows the gain, and its copy to the host."""

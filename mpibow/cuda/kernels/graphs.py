@@ -101,19 +101,10 @@ def _normed(t: _Tensors, y: CudnnObject) -> CudnnObject:
     return t.graph.add(a=t.graph.mul(a=y, b=scale), b=shift)
 
 
-def _epilogue(t: _Tensors, y: CudnnObject, added: bool, relu: bool) -> CudnnObject:
-    if added:
+def _epilogue(t: _Tensors, y: CudnnObject, spec: ConvForward | NormForward | NormInference) -> CudnnObject:
+    if spec.added:
         y = t.graph.add(a=y, b=t["z"])
-    return t.graph.relu(y) if relu else y
-
-
-def _relu_backward(t: _Tensors, spec: ReluBackward) -> None:
-    dz = t["dy"]
-    if spec.relu:
-        dz = t.graph.relu_backward(loss=dz, input=t["y"])
-        t.write("dz", dz)
-    if spec.sums:
-        t.write("sums", t.graph.reduction(input=dz, mode=t.add))
+    return t.graph.relu(y) if spec.relu else y
 
 
 # cuDNN's kernels for these two are cooperative where channels lie last: their blocks meet at a barrier, so all must be
@@ -128,7 +119,7 @@ def _norm_forward(t: _Tensors, spec: NormForward) -> None:
         epsilon=t["epsilon"],
         momentum=t["momentum"],
     )
-    y = _epilogue(t, y, spec.added, spec.relu)
+    y = _epilogue(t, y, spec)
     t.write("y", y)
     if spec.relu:
         t.write("mask", t.graph.cmp_gt(input=y, comparison=t["zero"]))
@@ -161,7 +152,7 @@ def _build(t: _Tensors, spec: Spec) -> None:
             y = t.graph.conv_fprop(image=t["x"], weight=t["w"], **_window(spec))
             y = t.graph.bias(input=y, bias=t["bias"]) if spec.bias else y
             y = y if spec.norm is None else _normed(t, y)
-            t.write("y", _epilogue(t, y, spec.added, spec.relu))
+            t.write("y", _epilogue(t, y, spec))
         case ConvWeights():
             t.write("dw", t.graph.conv_wgrad(image=t["x"], loss=t["dy"], **_window(spec)))
         case NormBackward():
@@ -169,12 +160,17 @@ def _build(t: _Tensors, spec: Spec) -> None:
         case NormForward():
             _norm_forward(t, spec)
         case NormInference():
-            t.write("y", _epilogue(t, _normed(t, t["x"]), spec.added, spec.relu))
+            t.write("y", _epilogue(t, _normed(t, t["x"]), spec))
         case Product():
             c = t.graph.matmul(A=t["a"], B=t["b"])
             t.write("c", c if spec.bias is None else t.graph.add(a=c, b=t["bias"]))
         case ReluBackward():
-            _relu_backward(t, spec)
+            dz = t["dy"]
+            if spec.relu:
+                dz = t.graph.relu_backward(loss=dz, input=t["y"])
+                t.write("dz", dz)
+            if spec.sums:
+                t.write("sums", t.graph.reduction(input=dz, mode=t.add))
 
 
 def build_graph(spec: Spec, *, handle: int | None = None, properties: CudnnObject = None) -> CudnnObject:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import zlib
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,5 @@ class Folder:
 
     def _head(self, spec: Spec, made: Made) -> Head:
         about = {"magic": MAGIC, "version": VERSION, "spec": repr(spec), "about": list(self.about)}
-        return {
-            **about,
-            **{key: value for key, value in asdict(made).items() if key != "blob"},
-            "bytes": len(made.blob),
-        }
+        figures = {"engine": made.engine, "workspace": made.workspace, "seconds": made.seconds}
+        return {**about, **figures, "bytes": len(made.blob)}

@@ -15,7 +15,7 @@ from mpibow.errors import DeviceError
 from mpibow.graph import Array
 
 from .compile import Module, compiled
-from .cudnn import Enqueue
+from .cudnn import Enqueue, together
 from .kernels import KERNELS, Constant, Launch
 
 Bind = Callable[[Sequence[Launch]], Enqueue]  # makes a run of launches
@@ -34,13 +34,9 @@ class Launcher:
         self.constants = dict[tuple[str, bytes], DeviceArray]()
 
     def __call__(self, launches: Sequence[Launch]) -> Enqueue:
-        calls = [_Call(self._driver, self._function(one.kernel, one.formula), one, self._constant) for one in launches]
-
-        def run(stream: Stream) -> None:
-            for call in calls:
-                call(stream)
-
-        return run
+        return together(
+            [_Call(self._driver, self._function(one.kernel, one.formula), one, self._constant) for one in launches]
+        )
 
     def _function(self, kernel: str, formula: str) -> int:
         if (kernel, formula) not in self._functions:
@@ -65,10 +61,8 @@ class _Call:
 
     def __init__(self, driver: Driver, function: int, launch: Launch, constant: Callable[[Array], DeviceArray]) -> None:
         self._driver, self._function, self._grid, self._block = driver, function, launch.grid, launch.block
-        self._held: list[PlanArray] = [launch]  # keeps the parameters' targets alive
-        for argument in launch.arguments:
-            self._held.append(constant(argument.array) if isinstance(argument, Constant) else argument)
-        self._values = values = [parameter(argument) for argument in self._held[1:]]
+        self._held = [constant(each.array) if isinstance(each, Constant) else each for each in launch.arguments]
+        self._values = values = [parameter(each) for each in self._held]  # both keep the parameters' targets alive
         self._parameters = (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
         self._address = ctypes.addressof(self._parameters)
 

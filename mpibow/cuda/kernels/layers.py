@@ -49,8 +49,7 @@ class _Layer:
         """Its runs take the stream that they enqueue on."""
         layer: Any = self
         backward = layer.backward if back else None
-        alone = isinstance(self, Weighted)
-        return Kernel(layer.forward, backward, layer.buffers, layer.formats, inputs_alone=alone)
+        return Kernel(layer.forward, backward, layer.buffers, layer.formats, inputs_alone=isinstance(self, Weighted))
 
 
 class Weighted(_Layer):
@@ -105,7 +104,7 @@ class Weighted(_Layer):
             arrays |= {"sums": call.dw["bias"] if call.dw else call.scratch["sums"]} if "bias" in call.w else {}
             runs.append(self.bind(call, specs["relu"], arrays))
         weights = specs["weights"]
-        narrow = self._narrow(specs["weights"])
+        narrow = self._narrow(weights)
         if call.dw:
             dw = call.dw["weight"] if narrow is None else call.scratch["dw"]
             arrays = _named(weights, "bac", ("x", "dy", "dw"), call.x0, dy, dw)
@@ -148,7 +147,7 @@ class Norm(_Layer):
         else:
             mean = call.statistics["mean"]
             variance = call.statistics["variance"]
-            arrays |= {"weight": call.w["weight"], "bias": call.w["bias"], **call.saved}
+            arrays |= {**call.w, **call.saved}
             arrays |= {"running_mean": mean, "running_variance": variance, "next_mean": mean, "next_variance": variance}
         arrays |= {"z": call.x[1]} if len(call.x) > 1 else {}
         return self.bind(call, spec, arrays)

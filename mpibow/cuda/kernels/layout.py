@@ -10,6 +10,7 @@ from mpibow.cuda.device.cupy_driver import address_of
 from mpibow.errors import ShapeError
 from mpibow.graph import Array, Call, Formats, Op, Shape, Shapes, Tags
 from mpibow.graph.formats import Reorder, parse, physical
+from mpibow.ops.moves import axis_in_memory
 
 from .kernels import UNITS, Launch, Launches, instance, turns
 
@@ -51,16 +52,20 @@ def reorder_backward(call: Call) -> Launches:
     return _transpose(call.dy, call.dx0, *transposed(call.op.target, call.op.source, call.shapes.y))
 
 
+def around(call: Call, axis: int, shape: Shape) -> tuple[int, int, int]:
+    """The extents of a tensor (shape) in y's layout: in front of an axis, along it, and from one step to the next."""
+    extents, place = physical(call.shapes.formats.y, shape), axis_in_memory(call, axis)
+    return prod(extents[:place]), extents[place], prod(extents[place + 1 :])
+
+
 def _runs(call: Call, shape: Shape) -> tuple[int, int]:
     """The number and length of a tensor's (shape) runs of memory in one that is longer along the operator's axis.
 
     Replicas have their channels beside one another; each has runs of its own.
     """
-    axis = getattr(call.op, "axis", 1)
-    tag = call.shapes.formats.y
     k = getattr(call.op, "replicas", 1)
-    extents, place = physical(tag, shape), parse(tag)[0].index(axis)
-    return k * prod(extents[:place]), prod(extents[place:]) // k
+    before, length, behind = around(call, getattr(call.op, "axis", 1), shape)
+    return k * before, length * behind // k
 
 
 def _copy(source: Array, target: Array, runs: int, length: int, zeros: int, step: int, stride: int) -> Launch:

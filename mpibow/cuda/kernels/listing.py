@@ -57,7 +57,9 @@ def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision) -> C
     in training for a norm of a rank.
     """
     parts, added = (op.norm, op.added) if isinstance(op, NormAddRelu) else (op, False)
-    relu, shape = isinstance(op, NormAddRelu), as_image(shapes.y)
+    relu, shape = isinstance(op, NormAddRelu), shapes.y
+    if len(shape) != 4:
+        shape = (*shape[:2], math.prod(shape[2:]), 1)  # positions are all one to a norm
     if parts.frozen and shapes.wanted:
         raise ShapeError(FROZEN)
     if parts.frozen or not shapes.training:
@@ -109,8 +111,3 @@ def dense(op: Dense, shapes: Shapes, precision: Precision) -> CudnnSpecs:
 def turned(strides: Shape) -> Shape:
     """Strides of the transposed matrices."""
     return (strides[0], strides[2], strides[1])
-
-
-def as_image(shape: Shape) -> Shape:
-    """(n, c), (n, c, l), (n, c, h, w) or more axes as (n, c, h, w): positions are all one to a norm."""
-    return shape if len(shape) == 4 else (*shape[:2], math.prod(shape[2:]), 1)

@@ -4,25 +4,20 @@ Losses, their gradients, slopes, soft targets and accuracies are float32 in ever
 tables, ratings and errors of a factorisation.
 """
 
-from math import prod
-
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
 from mpibow.graph import Array, Buffers, Call, Op, Shapes
-from mpibow.graph.formats import parse, physical
 
 from .elementwise import fill
 from .kernels import Launches, integer, kind, launch, turns, warps
+from .layout import around
 
 
 def _softmax(kernel: str, call: Call, *arrays: PlanArray) -> Launches:
-    tag, axis = call.shapes.formats.y, call.op.axis
-    extents = physical(tag, call.shapes.y)
-    place = parse(tag)[0].index(axis)
-    inner = prod(extents[place + 1 :])
-    length = extents[place] // getattr(call.op, "replicas", 1)
-    rows = prod(extents) // length
+    outer, length, inner = around(call, call.op.axis, call.shapes.y)
+    k = getattr(call.op, "replicas", 1)
+    rows, length = outer * k * inner, length // k
     return launch(kernel, warps(rows), *arrays, rows, length, inner, of=(kind(arrays[0]),))
 
 

@@ -5,11 +5,11 @@ from math import prod
 import numpy as np
 
 from mpibow.graph import Buffers, Call, Op, Shapes, Spec
-from mpibow.graph.formats import parse, physical
 from mpibow.ops import LayerNorm
 from mpibow.ops.wide import WideLayerNorm
 
 from .kernels import THREADS, WARP, Grid, Launch, Launches, instance, kind, launch, turns, warps
+from .layout import around
 
 COLUMNS: Grid = (WARP, THREADS // WARP, 1)  # the threads of a block that adds up WARP columns
 
@@ -63,10 +63,8 @@ def response_buffers(op: Op, shapes: Shapes) -> Buffers:
 
 def _places(call: Call) -> tuple[int, int, np.int64]:
     """Channels of a replica, elements from one to the next, and all elements."""
-    tag, shape = call.shapes.formats.y, call.shapes.y
-    inner = prod(physical(tag, shape)[parse(tag)[0].index(1) + 1 :])
-    channels = shape[1] // getattr(call.op, "replicas", 1)
-    return channels, inner, np.int64(prod(shape))
+    outer, channels, inner = around(call, 1, call.shapes.y)
+    return channels // getattr(call.op, "replicas", 1), inner, np.int64(outer * channels * inner)
 
 
 def response_forward(call: Call) -> Launches:

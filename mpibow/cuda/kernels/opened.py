@@ -70,7 +70,8 @@ class Gpu:
         statistics: PlanArray = None,
         inputs: PlanArrays | None = None,
     ) -> tuple[BoundPlan, list[Enqueue]]:
-        """As `plan.bind`, with the start of a pass: weights in 16 bits, and the loss's gradient times the scale."""
+        """As `plan.bind`, and its runs, which on a GPU take a stream. In front of them is the start of a pass: weights
+        in 16 bits, and the loss's gradient times the scale."""
         launches = Launches()
         if self.precision.io != "float32":  # weights are copied for every pass, before layers ask where it is
             copy: PlanArray = self.shadows.whole(weights)
@@ -83,7 +84,8 @@ class Gpu:
             scale = self.scale.record.view("float32")[:1]
             parts = bound.plan.program.values
             launches += [fill(array, parts[name].constant or 0.0, scale) for name, array in bound.constants.items()]
-        return bound, [self.bind(launches)] if launches else []
+        runs: Any = bound.runs
+        return bound, [self.bind(launches), *runs] if launches else [*runs]
 
     def behind(
         self,
@@ -93,7 +95,7 @@ class Gpu:
         clip_value: float | None,
         clip_norm: float | None,
         learners: int = 1,
-    ) -> list[Enqueue]:
+    ) -> Enqueue:
         """The end of a learner's pass: the scale is removed, the gradient limited and the pass reported.
 
         With several `learners` in the plan, its losses and hits are every `learners`-th of the plan's.
@@ -107,11 +109,11 @@ class Gpu:
         launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
         loss, report = outputs["loss"], self.flat.reports[number]
         hits = outputs.get("accuracy")
-        first = number if learners > 1 else 0
+        first = number % learners
         count = loss.size // learners
         hits = None if hits is None else hits[first:]
         launches.append(report_batch(loss[first:], hits, norm, report, count, learners))
-        return [self.bind(launches)]
+        return self.bind(launches)
 
     def fuse(
         self,
@@ -121,13 +123,13 @@ class Gpu:
         k: int,
         limits: tuple[float | None, float | None],
         inputs: PlanArrays,
-    ) -> tuple[BoundPlan, tuple[list[Enqueue], list[Enqueue]]]:
-        """The plan of k learners bound to arrays of its own, and the runs in front of it and behind it."""
+    ) -> tuple[BoundPlan, list[Enqueue]]:
+        """The plan of k learners bound to arrays of its own, and all runs of a pass."""
         zeros = self.machine.zeros
         weights: PlanArray = zeros(plan.layout.size, "float32", "weights of fused learners")
         gradients: PlanArray = zeros(plan.layout.size, "float32", "gradients of fused learners")
         statistics: PlanArray = zeros(plan.statistics.size, "float32", "statistics of fused learners")
-        bound, narrowed = self.bound(plan, weights, gradients, statistics, inputs)
+        bound, runs = self.bound(plan, weights, gradients, statistics, inputs)
         blocks = Constant(blocks_of(own.layout, plan.layout, k))
         rows: Sequence[PlanArray] = replicas.all_rows(k)
         before = [join_rows(rows[0], weights, blocks)]
@@ -136,10 +138,8 @@ class Gpu:
             kept = Constant(blocks_of(own.statistics, plan.statistics, k))
             before.append(join_rows(rows[2], statistics, kept))
             behind.append(part_rows(statistics, rows[2], kept))
-        runs = [self.bind(before), *narrowed], [self.bind(behind)]
-        for r in range(k):
-            runs[1].extend(self.behind(r, bound, rows[1][r], *limits, learners=k))
-        return bound, runs
+        ends = [self.behind(r, bound, rows[1][r], *limits, learners=k) for r in range(k)]
+        return bound, [self.bind(before), *runs, self.bind(behind), *ends]
 
     def executor(self, name: str, runs: Sequence[Enqueue], stream: Stream) -> Executor:
         return Executor(name, runs, stream, graphs=self.graphs, ranges=self.ranges)
@@ -149,8 +149,8 @@ class Gpu:
     ) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
         """One batch through an evaluation plan, from the host to the host. Waits."""
         machine = self.machine
-        bound, before = self.bound(plan, weights, statistics=statistics)
-        executor = self.executor("evaluate", [*before, *runs_of(bound)], machine.stream)
+        bound, runs = self.bound(plan, weights, statistics=statistics)
+        executor = self.executor("evaluate", runs, machine.stream)
         executor.prepare()
 
         inputs: PlanArrays = bound.inputs
@@ -191,12 +191,6 @@ def plan_folder(folder: Path, gpu: DeviceProperties, tries: int) -> Folder:
     cudnn = load_cudnn()
     versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
     return Folder(folder / "plans", (f"{gpu.name} {gpu.computes}", *versions, f"tries={tries}"))
-
-
-def runs_of(bound: BoundPlan) -> list[Enqueue]:
-    """A plan's runs, which on a GPU take a stream."""
-    runs: Any = bound.runs
-    return [*runs]
 
 
 def widened(array: Array) -> Array:

@@ -5,7 +5,6 @@ exists only there, and never comes to the host for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class DeviceFlat:
         self._bound = dict[tuple[object, ...], tuple[Enqueue, DeviceArray]]()
 
     def _make_room(self, slot: int) -> None:
-        self._sent = self.machine.pinned(STEPS * slot, "rates").reshape(STEPS, slot)
+        self._sent = self.machine.memory.pinned("rates", STEPS * slot).reshape(STEPS, slot)
         self._steps = self.machine.zeros((STEPS, slot), "uint8")
 
     # Arrays
@@ -134,11 +133,13 @@ class DeviceFlat:
 
     def _pass(self, launch: Callable[..., Launch], *arrays: DeviceArray | None, **numbers: Number) -> None:
         """As `run`, of one launch that takes the arrays, and behind them the record where there are numbers."""
-
-        def make(step: DeviceArray, _: DeviceArray) -> Sequence[Launch]:
-            return [launch(*arrays, step) if numbers else launch(*arrays)]
-
-        self.run(launch.__name__, arrays, make, writes=False, **numbers)
+        self.run(
+            launch.__name__,
+            arrays,
+            lambda step, _: [launch(*arrays, step) if numbers else launch(*arrays)],
+            writes=False,
+            **numbers,
+        )
 
     def _step_by_parts(
         self,
@@ -152,14 +153,22 @@ class DeviceFlat:
     ) -> None:
         """As `run`, of a launch for every part of a local step; it takes the parts of all arrays, and `norms` whole."""
         name = kernel if send is None else f"{kernel} {id(send.formula)}"
-        for part, states, stop in local.parts(step):
+
+        def enqueue(part: Local, states: Arrays, stop: int) -> None:
             weights, *rest = (_part_of(array, part.start, stop) for array in (step.weights, *others))
             own = part.formula
             text = cuda_source.source(own) if send is None else cuda_source.sending(own, send.formula)
-            make = partial(_stepped, kernel, weights, states, rest, part, text, norms)
+
+            def make(record: DeviceArray, scalars: DeviceArray) -> Sequence[Launch]:
+                stepping = flat.DeviceStep(text, scalars, flat.spans_of(part))
+                return [flat.stepped(kernel, weights, states, (*rest, record), stepping, norms)]
+
             numbers["rate"] = part.rate
             arrays, name_of_part = (weights, *states, *rest), f"{name} {len(part.scalars)}"
             self.run(name_of_part, arrays, make, part.scalars, writes=True, **numbers)
+
+        for part, states, stop in local.parts(step):
+            enqueue(part, states, stop)
 
     def _write(self, there: DeviceArray, scalars: Array, numbers: Mapping[str, Number]) -> None:
         sent = self._sent[self._place(), : there.size]
@@ -214,11 +223,13 @@ class DeviceFlat:
         """`sums` are one row, or none; `squares` stay as they are, since the gain makes its own."""
         total = sums[0][: weights.shape[1]] if len(sums) else None
         text = cuda_source.applying(half.formula)
-
-        def make(step: DeviceArray, _: DeviceArray) -> Sequence[Launch]:
-            return [flat.apply(text, weights, arrays, total, step)]
-
-        self.run(f"apply {id(half.formula)}", (weights, *arrays, total), make, writes=half.moves, **_numbers(half))
+        self.run(
+            f"apply {id(half.formula)}",
+            (weights, *arrays, total),
+            lambda step, _: [flat.apply(text, weights, arrays, total, step)],
+            writes=half.moves,
+            **_numbers(half),
+        )
 
     def sma_alone(
         self, step: StepArrays, sums: DeviceArray, *, local: Local, alpha: float, extra: Number, chunks: range
@@ -261,21 +272,6 @@ class DeviceFlat:
 def _numbers(half: Half) -> dict[str, Number]:
     """The fields of STEP that have a formula's numbers."""
     return {f"number{i}": number for i, number in enumerate(half.numbers)}
-
-
-def _stepped(
-    kernel: flat.Stepping,
-    weights: DeviceArray,
-    states: Arrays,
-    others: Arrays,
-    local: Local,
-    text: str,
-    norms: DeviceArray | None,
-    step: DeviceArray,
-    scalars: DeviceArray,
-) -> Sequence[Launch]:
-    own = flat.DeviceStep(text, scalars, flat.spans_of(local))
-    return [flat.stepped(kernel, weights, states, (*others, step), own, norms)]
 
 
 def _part_of(array: PlanArray, start: int, stop: int) -> PlanArray:

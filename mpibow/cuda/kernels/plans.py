@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mpibow.cuda.device.machine import DeviceFull
@@ -79,13 +80,10 @@ class Planner:
             return self._made[spec]
 
     def _kept(self, spec: Spec) -> Executable | None:
-        made = self._folder.read(spec) if self._folder else None
-        if made is None:
-            return None
-        try:
-            return self._load(spec, made)
-        except DeviceError:  # of another build of the same version, say: it is made anew
-            return None
+        with suppress(DeviceError):  # of another build of the same version, say: it is made anew
+            if self._folder and (made := self._folder.read(spec)):
+                return self._load(spec, made)
+        return None
 
     def _load(self, spec: Spec, made: Made) -> Executable:
         cudnn, handle = load_cudnn(), self._target.handle

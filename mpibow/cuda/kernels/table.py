@@ -11,20 +11,6 @@ from mpibow.graph import Buffers, Call, Formats, Kernel, KernelTable, Op, Run, S
 from mpibow.graph.formats import Reorder
 from mpibow.graph.rewrite import Convert, Widths
 from mpibow.graph.steps import Sum
-from mpibow.ops import (
-    Accuracy,
-    BatchNorm,
-    Conv2d,
-    Dense,
-    Jitter,
-    MatrixFactorisation,
-    Mix,
-    MixShares,
-    Normalise,
-    OneHot,
-    SoftCrossEntropy,
-    SoftmaxCrossEntropy,
-)
 from mpibow.ops.fused import AddRelu
 from mpibow.ops.wide import (
     Beside,
@@ -46,9 +32,16 @@ from .operands import Precision
 # Float32 in every precision: losses, hits, targets and the arrays they are mixed of. cuDNN's layers never are; own
 # kernels make their inputs from stored images of any type.
 WIDTHS = Widths(
-    wide=(Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy),
-    narrow=(BatchNorm, Conv2d, Dense, WideDense, Jitter, Normalise),
-    leading=(Mix,),
+    wide=(
+        ops.Accuracy,
+        ops.MatrixFactorisation,
+        ops.MixShares,
+        ops.OneHot,
+        ops.SoftCrossEntropy,
+        ops.SoftmaxCrossEntropy,
+    ),
+    narrow=(ops.BatchNorm, ops.Conv2d, ops.Dense, WideDense, ops.Jitter, ops.Normalise),
+    leading=(ops.Mix,),
 )
 
 
