@@ -22,12 +22,12 @@ def machine_cores() -> int:
 
 def cpu_quota() -> float | None:
     """Cores' worth of time that the control group and those above it grant; None: no limit."""
-    quotas = []
-    for version, at in _folders("cpu"):
-        if version == 2:
-            quotas.append(_quota(*_read(at / "cpu.max").split()))
-        else:
-            quotas.append(_quota(_read(at / "cpu.cfs_quota_us").strip(), _read(at / "cpu.cfs_period_us").strip()))
+    quotas = (
+        _quota(*_read(at / "cpu.max").split())
+        if version == 2
+        else _quota(_read(at / "cpu.cfs_quota_us").strip(), _read(at / "cpu.cfs_period_us").strip())
+        for version, at in _folders("cpu")
+    )
     return min((quota for quota in quotas if quota is not None), default=None)
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from traceback import walk_stack
 
 from mpibow.errors import EXIT_STALLED, CommunicationError
 from mpibow.system.process import state
@@ -150,20 +150,18 @@ class Watchdog:
     def _standing(self) -> list[str]:
         """Lines for ranks of this node, those that others wait for first, and one for the ranks out of sight."""
         lines, waiting = list[str](), list[str]()
-        for rank, sign in sorted(self._seen.items()):
-            if sign.phase:
-                seconds = self._quiet.since[rank] * TICK
-                at = DOING[sign.phase]
-                waits = f", waits for the others in: {sign.waiting}" if sign.waiting else ""
-                if state(sign.pid) == "T":
-                    waits = f", was stopped by a signal: kill -CONT {sign.pid} continues it"
-                elif self._quiet.silent[rank] >= GRACE:
-                    waits = ", does not respond"
-                (waiting if "others" in waits else lines).append(
-                    f"  rank {rank}, process {sign.pid}: {at} for {seconds:g} s{waits}"
-                )
+        here = {rank: sign for rank, sign in sorted(self._seen.items()) if sign.phase}
+        for rank, sign in here.items():
+            seconds = self._quiet.since[rank] * TICK
+            waits = f", waits for the others in: {sign.waiting}" if sign.waiting else ""
+            if state(sign.pid) == "T":
+                waits = f", was stopped by a signal: kill -CONT {sign.pid} continues it"
+            elif self._quiet.silent[rank] >= GRACE:
+                waits = ", does not respond"
+            (waiting if "others" in waits else lines).append(
+                f"  rank {rank}, process {sign.pid}: {DOING[sign.phase]} for {seconds:g} s{waits}"
+            )
         lines = shortened(lines + waiting, "ranks of this node")
-        here = [rank for rank, sign in self._seen.items() if sign.phase]
         ranks = self._pulse.ranks
         if ranks is not None and ranks[0] > ranks[1]:
             lines.append(f"  {ranks[0] - ranks[1]} rank(s) of other nodes: not visible from here; see their output")
@@ -205,10 +203,8 @@ def dump_stacks(path: Path | None) -> None:
 
 def debugged() -> bool:
     """Whether a thread of this process stands in a debugger, so that a person is at work on it."""
-    frames: list[FrameType | None] = list(sys._current_frames().values())
-    while frames:
-        if (frame := frames.pop()) is not None:
-            if os.path.basename(frame.f_code.co_filename) in DEBUGGERS:
-                return True
-            frames.append(frame.f_back)
-    return False
+    return any(
+        os.path.basename(frame.f_code.co_filename) in DEBUGGERS
+        for innermost in sys._current_frames().values()
+        for frame, _ in walk_stack(innermost)
+    )

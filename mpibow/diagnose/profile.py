@@ -1,6 +1,5 @@
 """Profiles a learner's pass on the host: each step of its plan timed in turn, and its convolutions alone."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -12,6 +11,7 @@ from mpibow.data import read_into
 from mpibow.graph import Run, Shapes, compile_plan, initial_weights, one_by_one
 from mpibow.graph.steps import Step, kind_of
 from mpibow.job import Job
+from mpibow.ops.products import operations_of
 
 REPEATS = 4  # of a step by itself between two readings of the clock: few, as a pause in one of them spoils all
 
@@ -87,15 +87,13 @@ def _medians(once: Callable[[], list[float]], seconds: float) -> list[float]:
     begin, rounds = perf_counter(), [once()]
     while perf_counter() - begin < seconds:
         rounds.append(once())
-    medians: list[float] = np.median(np.array(rounds), axis=0).tolist()
+    medians: list[float] = np.median(rounds, axis=0).tolist()
     return medians
 
 
 def _operations(step: Step, shapes: Shapes) -> float:
     """Multiplications and additions of a convolution's or dense layer's step, without its bias."""
-    kind, weight = step.node.op.kind, step.node.weights.get("weight")
-    if weight is None or step.kind == "reorder" or not kind.startswith(("conv", "dense", "wide_dense")):
+    if step.kind == "reorder" or not step.node.op.kind.startswith(("conv", "dense", "wide_dense")):
         return 0.0
-    each = shapes.x[0] if kind == "conv_transpose" else shapes.y  # each of whose elements meets as many weights
-    once = 2.0 * math.prod(each) * math.prod(weight.shape[1:])
+    once = operations_of(step.node, shapes.y, *shapes.x)
     return once * (1 + len(step.wanted)) if step.kind == "backward" else once

@@ -94,11 +94,12 @@ class _Reader:
         rules = node.args
         if rules.vararg or rules.kwarg or rules.defaults or any(rules.kw_defaults):
             self._refuse(node, "has a parameter with a default or a *", "name every array and every scalar")
-        arrays = tuple(each.arg for each in (*rules.posonlyargs, *rules.args))
+        positional = (*rules.posonlyargs, *rules.args)
+        arrays = tuple(each.arg for each in positional)
         scalars = tuple(each.arg for each in rules.kwonlyargs)
         if not arrays:
             self._refuse(node, "has no array", "write arrays in front of the `*`, scalars behind it")
-        for each in (*rules.posonlyargs, *rules.args, *rules.kwonlyargs):
+        for each in (*positional, *rules.kwonlyargs):
             self._own(each, each.arg)
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
         if not body or not isinstance(body[-1], ast.Return) or body[-1].value is None:
@@ -196,12 +197,13 @@ class _Reader:
         if function in self._chain:
             self._refuse(node, "calls itself", "a formula is of one element, with no loop")
         called = _Reader(function, self._chain).read()
-        names = (*called.arrays, *called.scalars)
-        pairs = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
-        if len(node.args) > len(called.arrays) or sorted(map(str, (name for name, _ in pairs))) != sorted(names):
+        keywords = {str(each.arg): each.value for each in node.keywords}
+        try:
+            bound = inspect.signature(function).bind(*node.args, **keywords).arguments
+        except TypeError:
             takes = ", ".join([*called.arrays, *(f"{name}=..." for name in called.scalars)])
             self._refuse(node, "has other arguments than its function", f"write {ast.unparse(node.func)}({takes})")
-        given = {str(name): self._number(value) for name, value in pairs}
+        given = {name: self._number(value) for name, value in bound.items()}
         self._calls += 1
         assignments, results = inlined(called, given, f"_{self._calls}_")
         self._assignments += assignments

@@ -90,9 +90,8 @@ class Directions:
         self._start = start
         self._parts = [slice(span.offset, span.offset + span.size) for span in spans]
         self._l1 = [dtype.type(l1.get(span.name, 0.0)) for span in spans]
-        self._places = [place_of(span) for span in spans]
         self._scales = [update.scale_of(*matrix_of(span.shape)) for span in spans]
-        self._make = partial(flat.orthogonal, self._places, dtype, update.ns_steps)
+        self._make = partial(flat.orthogonal, [place_of(span) for span in spans], dtype, update.ns_steps)
         self._makers = deque[Callable[..., None]]()  # to be used again: the last one is in a cache
 
     def works(self, weights: Array, momenta: Array, gradients: Array, update: Muon) -> Callable[[range], None]:
@@ -102,38 +101,25 @@ class Directions:
         """
         left = deque((row, number) for number in range(len(self._parts)) for row in range(len(gradients)))
         momentum = gradients.dtype.type(update.momentum)
-        nesterov = update.nesterov
 
         def work(chunks: range) -> None:
             with self._maker() as make, suppress(IndexError):  # there are no more
                 while True:
                     row, number = left.popleft()
-                    self._direct(make, weights[row], momenta[row], gradients[row], number, momentum, nesterov)
+                    part, (fixed, scale) = self._parts[number], self._scales[number]
+                    v = momenta[row, part.start - self._start : part.stop - self._start]
+                    g = gradients[row, part]
+                    if self._l1[number]:
+                        np.add(g, self._l1[number] * np.sign(weights[row, part]), out=g)
+                    np.multiply(v, momentum, out=v)
+                    np.add(v, g, out=v)
+                    if update.nesterov:
+                        np.add(g, momentum * v, out=g)
+                    else:
+                        np.copyto(g, v)
+                    make(gradients[row], gradients[row], number, scale=scale, fixed=fixed)
 
         return work
-
-    def _direct(
-        self,
-        make: Callable[..., None],
-        weights: Array,
-        momenta: Array,
-        gradient: Array,
-        number: int,
-        momentum: np.floating,
-        nesterov: bool,
-    ) -> None:
-        part, (fixed, scale) = self._parts[number], self._scales[number]
-        v = momenta[part.start - self._start : part.stop - self._start]
-        g = gradient[part]
-        if self._l1[number]:
-            np.add(g, self._l1[number] * np.sign(weights[part]), out=g)
-        np.multiply(v, momentum, out=v)
-        np.add(v, g, out=v)
-        if nesterov:
-            np.add(g, momentum * v, out=g)
-        else:
-            np.copyto(g, v)
-        make(gradient, gradient, number, scale=scale, fixed=fixed)
 
     @contextmanager
     def _maker(self) -> Iterator[Callable[..., None]]:

@@ -19,7 +19,7 @@ from mpibow.optim import Update
 from mpibow.system import in_words
 
 from .replica import Ranges, Replicas
-from .scheduler import Meeting, Seat
+from .scheduler import Meeting, Seat, Task
 from .stages import Stages
 
 
@@ -54,18 +54,15 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
     return square
 
 
-def square_of(gradient: Array, factors: Sequence[Sequence[int]], start: int, stop: int) -> float:
-    """|gradient|^2 of the weights in [start, stop), which `factors` (Layout.factors) are a part of."""
-    own = [(a - start, b - start, *rest) for a, b, *rest in factors if start <= a < stop]
-    return clip(gradient[start:stop], None, None, own)
-
-
 def spoilt_in(gradient: Array, layout: Layout) -> tuple[tuple[int, int], ...]:
     """The elements [start, stop) of each weight whose gradient is not finite, or has a square that is not."""
-    factors = layout.factors.tolist()
-    ends = [(span.offset, span.offset + span.size) for span in layout.spans if span.offset < gradient.size]
-    with np.errstate(over="ignore", invalid="ignore"):
-        return tuple(each for each in ends if not math.isfinite(square_of(gradient, factors, *each)))
+    spoilt, factors = list[tuple[int, int]](), layout.factors.tolist()
+    for start, stop in ((span.offset, span.offset + span.size) for span in layout.spans):
+        own = [(a - start, b - start, *rest) for a, b, *rest in factors if start <= a < stop]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if start < gradient.size and not math.isfinite(clip(gradient[start:stop], None, None, own)):
+                spoilt.append((start, stop))
+    return tuple(spoilt)
 
 
 def _between(gradient: Array, factors: Sequence[Sequence[int]]) -> list[Array]:
@@ -127,10 +124,18 @@ class Learner:
             np.copyto(array, whole if array.shape == whole.shape else whole[:, : array.shape[1]])
         slot.release()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # asked once, below
-            self._run()
+            try:
+                self.plan.run()
+            except BaseException as error:
+                if self._meeting is not None:
+                    self._meeting.fail(error)
+                raise
             loss = float(self.plan.outputs["loss"].sum(dtype=np.float64))
             square = clip(self.gradient, *self._limits)
-            self._weigh()
+            if (counts := self.plan.outputs.get("count")) is not None:
+                factor = self._note_share(float(counts.sum(dtype=np.float64)) / len(counts))
+                if factor != 1:
+                    scale(self.gradient, factor, self._limits[2])
         hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
         return self._result(loss, hits, square)
 
@@ -152,20 +157,6 @@ class Learner:
 
     def wait(self) -> None:
         """Its batch is over when `compute` is."""
-
-    def _weigh(self) -> None:
-        if (counts := self.plan.outputs.get("count")) is not None:
-            factor = self._note_share(float(counts.sum(dtype=np.float64)) / len(counts))
-            if factor != 1:
-                scale(self.gradient, factor, self._limits[2])
-
-    def _run(self) -> None:
-        try:
-            self.plan.run()
-        except BaseException as error:
-            if self._meeting is not None:
-                self._meeting.fail(error)
-            raise
 
 
 class Computing(Protocol):
@@ -215,9 +206,6 @@ class Binder:
         if apart == 0 or apart <= (free := room()):
             return ""
         return f"new learners need {in_words(apart)}; only {in_words(free)} may be used"
-
-
-Task = Callable[[], object]  # its Result; None: that comes later
 
 
 def first_come(learners: Sequence[Computing], slots: Sequence[Slot]) -> list[Task]:
@@ -314,10 +302,8 @@ class Learners:
             return lack
         try:
             self.bind(count, execution)
-        except MemoryError as error:  # a GPU's is a DeviceError as well
-            return str(error)
-        except DeviceError as error:  # no kernel of cuDNN for such a shape
-            if not tried:
+        except (MemoryError, DeviceError) as error:  # a GPU's is both; or no kernel of cuDNN for such a shape
+            if not (tried or isinstance(error, MemoryError)):
                 raise
             return str(error)
         return None

@@ -112,9 +112,10 @@ class Stepping:
         if isinstance(update, Muon):
             l1 = {span.name: _group_of(update, span).update.l1 for span in layout.spans}
             dtype = replicas.weights.dtype
-            for start, stop in layout.parts:
-                own = [span for span in matrices if start <= span.offset < stop]
-                self._directions.append(Directions(own, update, flat, dtype, l1, start))
+            self._directions = [
+                Directions([s for s in matrices if start <= s.offset < stop], update, flat, dtype, l1, start)
+                for start, stop in layout.parts
+            ]
 
     def at(self, rate: float, samples: int) -> Local:
         """The next local step, at this learning rate and of so many samples. A replica's scalars are computed when they
@@ -122,48 +123,52 @@ class Stepping:
         known = rate, samples, self._replicas.count, self._replicas.size
         if self._step is None or self._replicas.counts or self._known != known:
             self._known, self.samples = known, samples
-            first, *beside = (self._local(p, rate) for p in self._replicas.active)
-            self._step = replace(first, directs=self._directs(), beside=tuple(beside))
+            first, *beside = (
+                Local(
+                    self._steps[p],
+                    rate,
+                    self._groups[p].ends,
+                    self._groups[p].which,
+                    partial(self._scalars, p),
+                    start=self._layout.parts[p][0],
+                )
+                for p in self._replicas.active
+            )
+            directs = partial(self._directs, self._replicas.weights) if self._directions else None
+            self._step = replace(first, directs=directs, beside=tuple(beside))
         return self._step
 
-    def _local(self, p: int, rate: float) -> Local:
-        groups, start = self._groups[p], self._layout.parts[p][0]
-        return Local(self._steps[p], rate, groups.ends, groups.which, partial(self._scalars, p), start=start)
+    def _directs(self, weights: Array, states: States, gradients: Array) -> Callable[[range], None]:
+        works, place = list[Callable[[range], None]](), 0
+        for p in self._replicas.active:
+            update = self._updates[p].at(self.samples)
+            if isinstance(update, Muon):
+                works.append(self._directions[p].works(weights, states[place], gradients, update))
+            place += len(self._updates[p].states)
 
-    def _directs(self) -> Callable[[States, Array], Callable[[range], None]] | None:
-        if not self._directions:
-            return None
-        weights = self._replicas.weights
+        def direct(chunks: range) -> None:
+            for work in works:
+                work(chunks)
 
-        def directs(states: States, gradients: Array) -> Callable[[range], None]:
-            works, place = list[Callable[[range], None]](), 0
-            for p in self._replicas.active:
-                update = self._updates[p].at(self.samples)
-                if isinstance(update, Muon):
-                    works.append(self._directions[p].works(weights, states[place], gradients, update))
-                place += len(self._updates[p].states)
-            return partial(_one_by_one, works)
-
-        return directs
+        return direct
 
     def _scalars(self, p: int, rate: float) -> Array:
         """(replicas, groups, scalars) of the update that the states of every replica's part p have next."""
         rows = self._replicas
         now = self.samples
-        turns = [(1, self.samples)] * self._replicas.count
+        turns = [(1, now)] * rows.count
         if self._updates[p].counts:
             turns = list(zip((rows.updates[:, p] + 1).tolist(), (rows.seen[:, p] + now).tolist(), strict=True))
         rate *= self._updates[p].lr / self._lr
-        groups = self._groups[p].groups
         penalised = self._updates[p].penalised
-        found = {turn: [self._of(group, penalised, rate, *turn) for group in groups] for turn in {*turns}}
+        found = {
+            (count, seen): [
+                (
+                    *group.update.scalars_at(rate * group.lr_scale, count, now, seen),
+                    *([group.update.penalty] if penalised else ()),
+                )
+                for group in self._groups[p].groups
+            ]
+            for count, seen in {*turns}
+        }
         return np.array([found[turn] for turn in turns], np.float64)
-
-    def _of(self, group: UpdateGroup, penalised: bool, rate: float, count: int, seen: int) -> tuple[float, ...]:
-        scalars = group.update.scalars_at(rate * group.lr_scale, count, self.samples, seen)
-        return (*scalars, group.update.penalty) if penalised else scalars
-
-
-def _one_by_one(works: Sequence[Callable[[range], None]], chunks: range) -> None:
-    for work in works:
-        work(chunks)

@@ -71,8 +71,7 @@ class Replicas:
             {name: self._block(part.stop - part.start, dtype) for name in part.states} for part in self.parts
         ]
         self.all_gradients = flat.zeros((capacity, size), dtype)  # of all rows, in use or not
-        self._updates = np.zeros((capacity, len(self.parts)), np.int64)
-        self._seen = np.zeros((capacity, len(self.parts)), np.int64)
+        self._updates, self._seen = np.zeros((2, capacity, len(self.parts)), np.int64)
         self._last = 0  # samples of the last update
         self._shares = np.ones(capacity) if counted else None
         self.weighed = False  # whether gradients are averaged, so that learners multiply theirs by their shares
@@ -108,29 +107,25 @@ class Replicas:
         gradients."""
         if self._trained is None or len(self._trained.gradients) != self.count:
             rows = 1 if self.one else self.count
-            states = tuple(state[:rows] for state in self._kept())
+            states = tuple(state[:rows] for *_, state in self._placed())
             self._trained = StepArrays(self.weights[:rows], states, self.gradients, self.factors)
         return self._trained
 
-    def _kept(self) -> Iterator[Array]:
-        """The states of all parts that are trained, in order."""
-        for _, state in self._placed():
-            yield state
-
-    def _placed(self) -> Iterator[tuple[PartStates, Array]]:
+    def _placed(self) -> Iterator[tuple[str, PartStates, Array]]:
+        """The states of all parts that are trained, in order, with their names and parts."""
         for p in self.active:
-            for state in self._states[p].values():
-                yield self.parts[p], state[: self.count]
+            for name, state in self._states[p].items():
+                yield name, self.parts[p], state[: self.count]
 
     def forget(self) -> None:
         """Every learner's states are 0."""
-        for state in self._kept():
+        for *_, state in self._placed():
             self._flat.put(state, 0)
         self.updates[:] = self.seen[:] = 0
 
     def level(self) -> None:
         """Every learner has the first one's states."""
-        for state in self._kept():
+        for *_, state in self._placed():
             self._flat.put(state[1:], state[0])
         self.updates[1:], self.seen[1:] = self.updates[0], self.seen[0]
 
@@ -162,21 +157,19 @@ class Replicas:
     def state(self, name: str) -> Array:
         """(count, whole size), on the host: 0 where it is not kept."""
         if len(self.parts) == 1 and self.parts[0].stop == self._weights.shape[1]:
-            return self._flat.host(self._states[0][name][: self.count])
+            return self._flat.host(self.states[name])
         found = np.zeros((self.count, self._weights.shape[1]), self.first_statistics.dtype)
-        for p in self.active:
-            part = self.parts[p]
-            if name in part.states:
-                found[:, part.start : part.stop] = self._flat.host(self._states[p][name][: self.count])
+        for own, part, state in self._placed():
+            if own == name:
+                found[:, part.start : part.stop] = self._flat.host(state)
         return found
 
     def put_state(self, name: str, rows: Array | int) -> None:
         """Restores the return value of `state`, or 0."""
-        for p in self.active:
-            part = self.parts[p]
-            if name in part.states:
-                own = rows if isinstance(rows, int) else np.ascontiguousarray(rows[:, part.start : part.stop])
-                self._flat.put(self._states[p][name][: self.count], own)
+        for own, part, state in self._placed():
+            if own == name:
+                given = rows if isinstance(rows, int) else np.ascontiguousarray(rows[:, part.start : part.stop])
+                self._flat.put(state, given)
 
     @property
     def shares(self) -> Array | None:
@@ -217,7 +210,7 @@ class Replicas:
         for the frozen ones."""
         assert 1 <= count <= self.capacity
         before, self.count = self.count, max(count, self.count)
-        for state in self._kept():
+        for *_, state in self._placed():
             if not (self.one and before):
                 self._flat.put(state[before:count], 0)
         self._updates[before:count] = self._seen[before:count] = 0
@@ -236,18 +229,13 @@ class Replicas:
 
         With `only`, in these elements [start, stop).
         """
-        if only:
-            for start, stop in only:
-                self._flat.put(self.weights[i, start:stop], centre[start:stop])
-                for part, state in self._placed():
-                    self._flat.put(state[i, max(start - part.start, 0) : max(stop - part.start, 0)], 0)
-            self.leave_out(i, only)
-            return
-        self._flat.put(self.weights[i], centre)
-        for state in self._kept():
-            self._flat.put(state[i], 0)
-        self._updates[i] = self._seen[i] = 0
-        self.leave_out(i)
+        for start, stop in only or ((0, self.size),):
+            self._flat.put(self.weights[i, start:stop], centre[start:stop])
+            for _, part, state in self._placed():
+                self._flat.put(state[i, max(start - part.start, 0) : max(stop - part.start, 0)], 0)
+        if not only:
+            self._updates[i] = self._seen[i] = 0
+        self.leave_out(i, only)
 
     def stepped(self, samples: int) -> None:
         """Every learner has made a local step, of so many samples."""

@@ -54,7 +54,7 @@ class Seat:
         return partial(self._meeting.arrays, key)
 
 
-Task = Callable[[], object]
+Task = Callable[[], object]  # a learner's gives its Result; None: that comes later
 
 
 class Scheduler:

@@ -38,7 +38,7 @@ def products_of(graph: Graph) -> Products:
         if not isinstance(node.op, TABLES) and (node.name in read or not isinstance(node.op, Parameter))
     )
     forward = sum(
-        _operations(node, *(graph.tensors[name].shape for name in (node.name, *node.inputs))) for node in graph.nodes
+        operations_of(node, *(graph.tensors[name].shape for name in (node.name, *node.inputs))) for node in graph.nodes
     )
     return Products(tuple(wide), frozenset(factors), 3.0 * forward)  # each of the two gradients takes as many
 
@@ -61,7 +61,7 @@ def _multiplied(graph: Graph) -> set[str]:
     return read
 
 
-def _operations(node: Node, y: Shape, *x: Shape) -> float:
+def operations_of(node: Node, y: Shape, *x: Shape) -> float:
     """Operations of a node's forward products."""
     wide = _wide(node).values()
     match node.op:

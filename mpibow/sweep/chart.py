@@ -40,7 +40,7 @@ def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> "Figur
 
 def _panel(axes: "Axes", key: str, lines: Mapping[str, Sequence[SummaryRow]], measure: SummaryColumn) -> None:
     firsts = [row.values[0] for part in lines.values() for row in part]
-    values = list(dict.fromkeys(filter(_is_number, firsts)))
+    values = list(dict.fromkeys(v for v in firsts if isinstance(v, int | float) and not isinstance(v, bool)))
     words = list(dict.fromkeys(map(text_of, firsts)))
     numeric = len(values) == len(words)
     for i, (name, part) in enumerate(lines.items()):
@@ -65,7 +65,3 @@ def _panel(axes: "Axes", key: str, lines: Mapping[str, Sequence[SummaryRow]], me
     axes.set_title(measure.title)
     axes.set_xlabel(key)
     axes.set_ylabel(f"mean, {LEVEL:.0%} interval")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

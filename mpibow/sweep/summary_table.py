@@ -65,7 +65,7 @@ class SummaryRow:
             for result in self.results
             if result.summary is not None and isinstance(number := result.summary.get(measure.key), int | float)
         ]
-        return mean_of(found, sum(not result.diverged for result in self.results)) if found else None
+        return mean_of(found, len(self.results) - self.diverged) if found else None
 
     @property
     def diverged(self) -> int:
@@ -115,15 +115,12 @@ def rows(results: Sequence[CellResult], keys: Sequence[str]) -> list[SummaryRow]
     for result in results:
         groups.setdefault(tuple(text_of(result.value(key)) for key in keys), []).append(result)
     made = [SummaryRow(tuple(map(group[0].value, keys)), tuple(group)) for group in groups.values()]
-    columns = list(zip(*(row.values for row in made), strict=True))
-    numeric = [all(isinstance(value, int | float) for value in column) for column in columns]
-    seen = [list(map(text_of, column)) for column in columns]
-
-    def place(row: SummaryRow) -> list[float]:
-        each = zip(row.values, numeric, seen, strict=True)
-        return [value if number else words.index(text_of(value)) for value, number, words in each]
-
-    return sorted(made, key=place)
+    places = list[Sequence[float]]()
+    for column in zip(*(row.values for row in made), strict=True):
+        words = list(map(text_of, column))
+        numeric = all(isinstance(value, int | float) for value in column)
+        places.append(column if numeric else list(map(words.index, words)))
+    return [made[i] for i in sorted(range(len(made)), key=lambda i: [place[i] for place in places])]
 
 
 def measures(found: Sequence[SummaryRow]) -> list[SummaryColumn]:

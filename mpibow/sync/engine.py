@@ -105,8 +105,7 @@ class Engine:
 
         Replicas wait for a sum that moves them, unless one pass makes it.
         """
-        apply = self._settings.formulas.apply
-        return not self.alike and (self._one_pass or not self._sends or apply is None or apply.arrays[0] != "w")
+        return not self.alike and (self._one_pass or not self._sends or not self._settings.formulas.moves)
 
     @property
     def turn(self) -> int:
@@ -118,10 +117,9 @@ class Engine:
 
         Not where a step needs all of them first, or nothing is sent then.
         """
-        apply = self._settings.formulas.apply
         if self.alike:
             return local.directs is None and self._rows.shares is None
-        return self.point.sends_at(turn) and not self._one_pass and apply is not None and apply.arrays[0] == "w"
+        return self.point.sends_at(turn) and not self._one_pass and self._settings.formulas.moves
 
     @property
     def sending(self) -> Array:

@@ -93,10 +93,10 @@ class GainMeter:
     `gain` is the last one that is on the host.
     """
 
-    def __init__(self) -> None:
-        self.averages, self.gain = Averages(), 1.0
-        self._k: int = 1
-        self._fixed: float | None = 1.0
+    def load(self, k: int, fixed: float | None, gain: float, averages: Averages) -> None:
+        """k learners, a gain that is fixed or, where None, measured; `gain` is the one that was used last."""
+        self._k, self._fixed = k, fixed
+        self.gain, self.averages = gain, averages
 
     @property
     def common(self) -> Any:
@@ -126,11 +126,6 @@ class GainMeter:
         self.averages = follow(self.averages, k, squares / k, square / k**2, rate)
         self.gain = noise_gain(self.averages, k)
 
-    def load(self, k: int, fixed: float | None, gain: float, averages: Averages) -> None:
-        """k learners, a gain that is fixed or, where None, measured; `gain` is the one that was used last."""
-        self._k, self._fixed = k, fixed
-        self.gain, self.averages = gain, averages
-
     def state(self) -> tuple[float, Averages]:
         """The gain and the averages, to be loaded again."""
         return self.gain, self.averages
@@ -152,7 +147,7 @@ class Reductions:
     def __init__(self, settings: RuleSettings, flat: FlatKernels, chunks: int) -> None:
         self._averaging, self.meter = settings.of(1), GainMeter() if flat.meter is None else flat.meter()
         self.gains = self._averaging.sends == "steps" and not self._averaging.lags
-        self._norms = any("norm" in each.scalars for each in settings.formulas if each is not None)
+        self._norms = settings.formulas.read("norm")
         self.squares = flat.zeros(chunks * (self.gains or self._norms), "float64")
         self.norm = self.rate = 0.0
         self._load(1, 1.0, Averages())
@@ -162,14 +157,10 @@ class Reductions:
         fixed = None if self._averaging.gain == "measured" else replace(self._averaging, k=k).used(1.0)
         self.meter.load(k, fixed, gain if fixed is None else fixed, averages)
 
-    @property
-    def averages(self) -> Averages:
-        return self.meter.state()[1]
-
     def count(self, k: int) -> None:
         """k learners from here on; the measured averages are converted."""
         if k != self.k:
-            known = carried(self.averages, self.k, k)
+            known = carried(self.meter.state()[1], self.k, k)
             self._load(k, noise_gain(known, k), known)
 
     def follow(self, rate: float, sums: Array, size: int, passed: bool) -> None:

@@ -28,22 +28,22 @@ class Message:
 
     @property
     def sums(self) -> Array:
-        return self.whole[: self.whole.size - TAIL]
+        return self.whole[:-TAIL]
 
     @property
     def square(self) -> Array:
         """(1,)"""
-        return self.whole[self.whole.size - TAIL : self.whole.size - TAIL + 1]
+        return self.whole[-TAIL : 1 - TAIL]
 
     @property
     def tally(self) -> Array:
         """(3,): attention, loss, hits."""
-        return self.whole[self.whole.size - TAIL + 1 :]
+        return self.whole[1 - TAIL :]
 
     @property
     def beside(self) -> "Message":
         """The numbers alone."""
-        return Message(self.whole[self.whole.size - TAIL :])
+        return Message(self.whole[-TAIL:])
 
     @property
     def rows(self) -> Array:

@@ -111,6 +111,15 @@ class Formulas(NamedTuple):
     send: Formula
     apply: Formula | None
 
+    def read(self, number: str) -> bool:
+        """Whether one of them reads this number."""
+        return any(number in each.scalars for each in self if each is not None)
+
+    @property
+    def moves(self) -> bool:
+        """Whether `apply` gives replicas' new weights."""
+        return self.apply is not None and self.apply.arrays[0] == "w"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RuleSettings:
@@ -217,26 +226,6 @@ class Rule(RuleSettings):
     period: Annotated[Count, "iterations between exchanges"] = 1
 
     def __post_init__(self) -> None:
-        self._checked()
-
-    @property
-    def hosts_only(self) -> str:
-        """The rule: its formulas run on CPUs alone."""
-        return f"rule {self.name}"
-
-    @cached_property
-    def formulas(self) -> Formulas:
-        return Formulas(formula(self.send), formula(self.apply))
-
-    def of(self, k: int) -> Averaging:
-        """How k learners are kept together."""
-        measures = any("gain" in each.scalars for each in self.formulas if each is not None)
-        return Averaging(
-            k, period=self.period, replicas="reset", outer="own", gain="measured" if measures else 1.0,
-            settings={each.name: getattr(self, each.name) for each in fields(self)},
-        )  # fmt: skip
-
-    def _checked(self) -> None:
         """Raises ConfigError where the formulas are not those of a rule."""
         decorated = "__dataclass_fields__" in vars(type(self)) or not get_annotations(type(self))
         self._require(decorated, "must be a dataclass; write @dataclass(frozen=True)")
@@ -250,7 +239,7 @@ class Rule(RuleSettings):
             self._require(False, f"{name}: is a number that every rule has; give the field another name")
         measured = self.of(1).gain == "measured"
         self._require(not measured or self.period == 1, f"gain: is measured at period 1, got period {self.period}")
-        numbers, moves = sorted({*KNOWN, *own}), apply.arrays[0] == "w"
+        numbers = sorted({*KNOWN, *own})
         self._require(send.arrays[:2] == ("w", "u"), f"send: must begin with w, u, got {', '.join(send.arrays)}")
         self._require(
             apply.arrays[-1] == "total",
@@ -258,7 +247,7 @@ class Rule(RuleSettings):
         )
         for which, each, wanted, arrays in (
             ("send", send, ("w and the summand",) * 2, send.arrays[2:]),
-            ("apply", apply, apply.arrays[:-1], apply.arrays[moves:-1]),
+            ("apply", apply, apply.arrays[:-1], apply.arrays[self.formulas.moves : -1]),
         ):
             count = len(each.results)
             of = ", ".join(dict.fromkeys(wanted))
@@ -266,6 +255,23 @@ class Rule(RuleSettings):
             for kind, there, names in (("array", ("centre", *self.kept), arrays), ("number", numbers, each.scalars)):
                 for name in names:
                     self._require(name in there, f"{which}: no {kind} is called {name}; there are {', '.join(there)}")
+
+    @property
+    def hosts_only(self) -> str:
+        """The rule: its formulas run on CPUs alone."""
+        return f"rule {self.name}"
+
+    @cached_property
+    def formulas(self) -> Formulas:
+        return Formulas(formula(self.send), formula(self.apply))
+
+    def of(self, k: int) -> Averaging:
+        """How k learners are kept together."""
+        return Averaging(
+            k, period=self.period, replicas="reset", outer="own",
+            gain="measured" if self.formulas.read("gain") else 1.0,
+            settings={each.name: getattr(self, each.name) for each in fields(self)},
+        )  # fmt: skip
 
     def _require(self, holds: bool, text: str) -> None:
         if not holds:

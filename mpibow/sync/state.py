@@ -29,12 +29,12 @@ class Stored:
 
     def wider(self, array: Array, centre: Array) -> Array:
         """Such an array of trained weights with those of the whole `centre` behind them; 0 of what is sent."""
-        more = centre.size + TAIL * (self.form == "sent") - array.size
+        end = TAIL * (self.form == "sent")
+        more = centre.size + end - array.size
         if self.form == "numbers" or more <= 0:
             return array
         if self.form == "weights":
             return np.concatenate([array, centre[array.size :]])
-        end = TAIL if self.form == "sent" else 0
         return np.concatenate([array[: array.size - end], np.zeros(more, array.dtype), array[array.size - end :]])
 
     def narrower(self, array: Array, size: int) -> Array:
