@@ -18,13 +18,15 @@ def heavy_ball(
     w: Array, g: Array, momenta: Array, *, rate: float, decay: float, momentum: float
 ) -> tuple[Array, Array]:
     g = decayed(g, w, decay)
-    momenta = flushed(momentum * momenta + g)
+    momenta = momentum * momenta + g
+    momenta = flushed(momenta)
     return -rate * momenta, momenta
 
 
 def nesterov(w: Array, g: Array, momenta: Array, *, rate: float, decay: float, momentum: float) -> tuple[Array, Array]:
     g = decayed(g, w, decay)
-    momenta = flushed(momentum * momenta + g)
+    momenta = momentum * momenta + g
+    momenta = flushed(momenta)
     return -rate * (g + momentum * momenta), momenta
 
 

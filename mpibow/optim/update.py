@@ -175,7 +175,8 @@ def flushed(average: Element) -> Element:
 
 def averaged(average: Element, g: Element, kept: Element, rest: Element) -> Element:
     """An average of gradients with one more."""
-    return flushed(kept * average + rest * g)
+    average = kept * average + rest * g
+    return flushed(average)
 
 
 def averaged_square(average: Element, g: Element, kept: Element, rest: Element) -> Element:
