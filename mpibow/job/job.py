@@ -148,11 +148,11 @@ class Job:
         from mpibow.kernels.compiled.code_cache import compiling
 
         learners = counts[comm.rank]
-        matrices = bool(self.matrices.spans)
+        matrices, nodes = bool(self.matrices.spans), comm.local_size < comm.size
         works: list[Callable[[], object]] = [
             kernels.handoff,
             *(
-                partial(rehearse, kernels.flat, config.averaging, update.step, learners, sum(counts), matrices)
+                partial(rehearse, kernels.flat, config.averaging, update.step, learners, sum(counts), matrices, nodes)
                 for update in config.update.optimisers
             ),
         ]

@@ -33,7 +33,7 @@ def jobs() -> Iterator[Callable[[], object]]:
     rules = [Family(name=name) for name, preset in PRESETS.items() if "then" not in preset]
     # Another optimiser is compiled when a run first takes it.
     for update, rule, learners in product((Sgd(momentum=0.9), Sgd(), AdamW()), rules, (1, 2)):
-        yield partial(rehearse, flat, rule, update.step, learners, k=2, matrices=True)
+        yield partial(rehearse, flat, rule, update.step, learners, k=2, matrices=True, nodes=True)
     yield kernels.onednn_set().handoff
     from .compiled.native import Native
 

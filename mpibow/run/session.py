@@ -11,7 +11,8 @@ from mpibow.graph import Array
 from mpibow.job import Job
 from mpibow.job.measures import directions
 from mpibow.kernels import Local
-from mpibow.learn.learners import Result, Task
+from mpibow.learn.learners import Result
+from mpibow.learn.scheduler import Task
 from mpibow.sync import gain_of
 from mpibow.sync.agreement import Agreement, agree
 from mpibow.sync.outbox import REQUEST, Tally

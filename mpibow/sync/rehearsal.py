@@ -5,20 +5,24 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.comm import Single
 from mpibow.formulas import Formula
 from mpibow.kernels import FlatKernels, Local, Matrix, StepArrays, chunks_of
+from mpibow.trace import SILENT
 
+from .buckets import ONE, Buckets
 from .engine import Engine
 from .rule import RuleSettings
 
 
 def rehearse(
-    flat: FlatKernels, settings: RuleSettings, step: Formula, learners: int, k: int, matrices: bool = False
-) -> None:
+    flat: FlatKernels, settings: RuleSettings, step: Formula, learners: int, k: int, matrices: bool = False,
+    nodes: bool = False,
+) -> None:  # fmt: skip
     """An iteration of so many learners of a rank, of k in all, by this local step, and the end of its period.
 
-    With `matrices` also the orthogonal step of one. Other passes, such as those that follow a reset, are compiled when
-    they are needed.
+    With `matrices` also the orthogonal step of one; with `nodes` an exchange in buckets. Other passes, such as those
+    that follow a reset, are compiled when they are needed.
     """
     one = np.ones(1, np.int64)
     rows = np.zeros((learners, 1), np.float32)
@@ -44,6 +48,19 @@ def rehearse(
     update(chunks)
     if flat.Recorder is not None:
         flat.Recorder().record(update, chunks)()
+        if nodes and engine.in_parts(local, engine.turn):
+            from mpibow.kernels.compiled.buckets import hold
+            from mpibow.kernels.compiled.sums import rehearse as rehearse_sums
+
+            words = np.zeros((1, 8), np.int64)
+            stages: Any = SimpleNamespace(
+                chunks=[[chunks]], needed=[0], extents=[()], gradients=rows, reached=words, opened=words,
+                losses=lambda: words[:0, :3].copy(),
+            )  # fmt: skip
+            steps = np.array([1, 0, 0, 0])
+            Buckets(Single(), engine, stages, flat, SILENT, ONE).exchange(local, steps, np.zeros((1, 4), np.int64))
+            hold(steps)
+            rehearse_sums()
     exchange()
     for _ in range(engine.end_period()):
         exchange()

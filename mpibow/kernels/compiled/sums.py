@@ -10,6 +10,7 @@ from mpibow.system.process import address
 from .code_cache import jit
 from .command import Command, Row, call, execute
 from .native import integers
+from .recorder import command
 
 UNDER_WAY = 3  # pieces at a time: one is added up while others travel
 PART, AT, END = range(3)  # of a piece: its part, its next command, and the end of them
@@ -104,6 +105,15 @@ def work(
         if not moved and numbers[PAUSES] > 1:
             call(numbers[SLEEP], numbers[PAUSE if steps[WRITTEN] > steps[SUMMED] else REST], 0, 0, 0)
     return 0
+
+
+def rehearse() -> None:
+    """Compiles what adds up float32."""
+    one, two, table = np.zeros(1, np.float32), np.zeros(1, np.uint16), np.zeros((0, 5), np.int64)
+    for function, target, source in ((add, one, one), (put, one, one), (narrow, two, one), (widen, one, two)):
+        command(function, target, source)()
+    none, numbers = np.zeros((0, 3), np.int64), np.zeros(9, np.int64)  # no pauses: it returns at once
+    work(table, none, numbers[:2], numbers[:2], np.zeros((1, 4), np.int64), numbers, table, table, table)
 
 
 class Sums:
