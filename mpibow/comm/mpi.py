@@ -37,10 +37,6 @@ FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail a
 ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
 
 
-class PeerFailed(CommunicationError):
-    """Another rank has failed, has printed why, and did not manage to end this one."""
-
-
 class Mpi(InPlace):
     """All ranks of MPI_COMM_WORLD. Opening is collective.
 
@@ -161,9 +157,8 @@ class Mpi(InPlace):
                     if os.getppid() != self._launcher:
                         raise self._orphaned()
                     met = met or self._alike(what)
-                    test = meeting.test if isinstance(meeting, ByNodes) else None
-                    many = MANY if met or test else 2
-                    over = sums.work(ready.table, done.table, steps, met, test, (*PAUSES, many))
+                    many = MANY if met or meeting.test else 2
+                    over = sums.work(ready.table, done.table, steps, met, meeting.test, (*PAUSES, many))
                     self.pulse.waiting = what if steps[0] > steps[1] else ""
                 if board is not None:
                     board.before += len(parts)
@@ -296,7 +291,7 @@ class Mpi(InPlace):
         ends = {rank: call for rank, call in enumerate(said) if _ends(call)}
         if any(call != _end(0, "") for call in ends.values()):
             time.sleep(ABORTED)  # it prints why and ends us: print nothing over it
-            raise PeerFailed(f"rank {next(iter(ends))} has failed while the others went on")
+            raise CommunicationError(f"rank {next(iter(ends))} has failed while the others went on")
         raise CommunicationError(differ(said))
 
     def _come(self, what: str) -> None:

@@ -15,10 +15,12 @@ STALL = PAUSE + 6e-5  # seconds: a pause, and what the system takes to wake up
 
 
 class Stages:
-    """Stages of a training plan (graph/stages.py), the number of those that each learner has reached, and the turns
-    that they are opened for.
+    """Stages of a training plan (graph/stages.py): `chunks` of the flat array, in the order in which backward passes end
+    them; the number of those that each learner has reached; and the turns that they are `opened` for, by their rows'
+    first words.
 
-    `losses(i)` are learner i's losses of its last batch, of every plan that it has.
+    For each stage `extents` are the elements [start, stop) of all weights that it has a part of, `needed` is the first
+    step that reads its weights. `losses(i)` are learner i's losses of its last batch, of every plan that it has.
     """
 
     def __init__(
@@ -49,18 +51,23 @@ class Stages:
 
     @property
     def reached(self) -> Array:
+        """(k, n): of each row the first word is the number of stages whose weights that learner reads no more, and whose
+        gradients it writes no more, in this iteration."""
         return self._reached[: self._replicas.count]
 
     def losses(self) -> Array:
-        """(n, 3): the address of losses of the learners, and how many words of 32 bits they and each are."""
+        """(n, 3): the address of losses of the learners, and how many words of 32 bits they and each are. One array of
+        each learner has this iteration's losses, the others have those of earlier ones."""
         arrays = [each for i in range(self._replicas.count) for each in self._losses(i)]
         return np.array([(each.ctypes.data, each.nbytes // 4, each.itemsize // 4) for each in arrays])
 
     def shut(self, turn: int) -> None:
-        """The next passes wait, where they first touch a weight of a stage, until it is opened for this turn."""
+        """The next passes wait, where they first touch a weight of a stage, until it is opened for this turn, or for a
+        later one."""
         self._goal[0] = turn
 
     def open(self, turn: int) -> None:
+        """Opens all stages."""
         self.opened[:, 0] = turn
 
     def stalled(self) -> float:

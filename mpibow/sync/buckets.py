@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from statistics import median
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,54 +17,13 @@ from mpibow.trace import Trace
 
 from .engine import Engine
 
+if TYPE_CHECKING:
+    from mpibow.learn.stages import Stages
+
 WARM_UP = 10  # iterations before the first one that counts
 BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried
 TIE = 0.97  # a way in buckets must take less than so many times as long as one exchange
 NEAR = 1.1  # the slowest way that is tried again takes so many times as long as the best
-
-
-class Stages(Protocol):
-    """The stages of the learners' passes: chunks of the flat array, in the order in which backward passes end them."""
-
-    @property
-    def chunks(self) -> Sequence[Sequence[range]]: ...
-
-    @property
-    def needed(self) -> Sequence[int]:
-        """For each stage the number of the first step that reads its weights."""
-
-    @property
-    def extents(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """For each stage the elements [start, stop) of all weights that it has a part of."""
-
-    @property
-    def gradients(self) -> Array:
-        """(k or more, size)"""
-
-    @property
-    def reached(self) -> Array:
-        """(k, n): of each row the first word is the number of stages that a learner has reached: it reads their
-        weights, and writes their gradients, no more in this iteration."""
-
-    @property
-    def opened(self) -> Array:
-        """(stages, n): the first word is the turn that a stage is open for."""
-
-    def begin(self) -> None:
-        """The learners are about to begin."""
-
-    def losses(self) -> Array:
-        """(n, 3): the address of losses of the learners, and how many words of 32 bits they and each are. One array of
-        each learner has this iteration's losses, the others have those of earlier ones."""
-
-    def shut(self, turn: int) -> None:
-        """The learners' next passes wait for each stage until it is opened for this turn, or a later one."""
-
-    def open(self, turn: int) -> None:
-        """Opens all stages."""
-
-    def stalled(self) -> float:
-        """Seconds that they waited, about, since it was asked last."""
 
 
 class Way(NamedTuple):
@@ -88,7 +47,7 @@ class Buckets:
     """The buckets of exchanges by `way`: neighbouring stages are one bucket where there are fewer of these."""
 
     def __init__(
-        self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way
+        self, comm: Communicator, engine: Engine, stages: "Stages", flat: FlatKernels, trace: Trace, way: Way
     ) -> None:
         """`flat` has a Recorder."""
         self._comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, flat.chunk

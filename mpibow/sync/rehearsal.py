@@ -49,17 +49,15 @@ def rehearse(
     if flat.Recorder is not None:
         flat.Recorder().record(update, chunks)()
         if nodes and engine.in_parts(local, engine.turn):
-            from mpibow.kernels.compiled.buckets import hold
             from mpibow.kernels.compiled.sums import rehearse as rehearse_sums
 
             words = np.zeros((1, 8), np.int64)
             stages: Any = SimpleNamespace(
                 chunks=[[chunks]], needed=[0], extents=[()], gradients=rows, reached=words, opened=words,
-                losses=lambda: words[:0, :3].copy(),
+                losses=lambda: words[:0, :3],
             )  # fmt: skip
             steps = np.array([1, 0, 0, 0])
             Buckets(Single(), engine, stages, flat, SILENT, ONE).exchange(local, steps, np.zeros((1, 4), np.int64))
-            hold(steps)
             rehearse_sums()
     exchange()
     for _ in range(engine.end_period()):
