@@ -15,9 +15,9 @@ STALL = PAUSE + 6e-5  # seconds: a pause, and what the system takes to wake up
 
 
 class Stages:
-    """Stages of a training plan (graph/stages.py): `chunks` of the flat array, in the order in which backward passes end
-    them; the number of those that each learner has reached; and the turns that they are `opened` for, by their rows'
-    first words.
+    """Stages of a training plan (graph/stages.py): `chunks` of the flat array, in the order in which backward passes
+    end them; the number of those that each learner has reached; and the turns that they are `opened` for, by their
+    rows' first words.
 
     For each stage `extents` are the elements [start, stop) of all weights that it has a part of, `needed` is the first
     step that reads its weights. `losses(i)` are learner i's losses of its last batch, of every plan that it has.
@@ -51,8 +51,8 @@ class Stages:
 
     @property
     def reached(self) -> Array:
-        """(k, n): of each row the first word is the number of stages whose weights that learner reads no more, and whose
-        gradients it writes no more, in this iteration."""
+        """(k, n): of each row the first word is the number of stages whose weights that learner reads no more in this
+        iteration, and whose gradients it writes no more."""
         return self._reached[: self._replicas.count]
 
     def losses(self) -> Array:
