@@ -1,16 +1,24 @@
-"""The stages of a backward pass: chunks of the flat array, by the step behind which their gradients are there."""
+"""The stages of passes: chunks of the flat array, by the step behind which their gradients are there.
 
-from collections.abc import Sequence
+What is done may be sent while a backward pass goes on, and the next forward pass waits for what comes back.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .bound import Signals
 from .graph import Array
+from .kernel import PAUSE
 from .steps import gradient, weight
 
 if TYPE_CHECKING:
     from .plan import Plan
+
+LINE = 8  # words of a cache line: learners do not share one
+STALL = PAUSE + 6e-5  # seconds: a pause, and what the system takes to wake up
 
 
 @dataclass(frozen=True)
@@ -88,3 +96,65 @@ def _extent(plan: "Plan", start: int, stop: int) -> tuple[int, int]:
     """The elements of all weights that lie in part in [start, stop)."""
     spans = [span for span in plan.layout.spans if span.offset < stop and span.offset + span.size > start]
     return min(span.offset for span in spans), max(span.offset + span.size for span in spans)
+
+
+class Stages:
+    """Stages of a training plan (graph/stages.py): `chunks` of the flat array, in the order in which backward passes
+    end them; the number of those that each learner has reached; and the turns that they are `opened` for, by their
+    rows' first words.
+
+    For each stage `extents` are the elements [start, stop) of all weights that it has a part of, `needed` is the first
+    step that reads its weights.
+    """
+
+    def __init__(
+        self, plan: "Plan", size: int, chunk: int, count: int, gradients: Array,
+        losses: Callable[[], Sequence[Sequence[Array]]],
+    ) -> None:  # fmt: skip
+        """About `count` stages of elements [0, size) of `gradients` (k or more, size or more). `losses` gives each of k
+        learners' losses of its last batch, of every plan that it has."""
+        self._size, self._chunk, self.gradients, self._losses = size, chunk, gradients, losses
+        self._stages = stages_of(plan, size, chunk, count)
+        self._reached, self._pauses = np.zeros((2, len(gradients), LINE), np.int64)  # of each row the first word
+        self.opened, self._goal = np.zeros((len(self._stages), LINE), np.int64), np.zeros(1, np.int64)
+        self.chunks: Sequence[Sequence[range]] = [stage.chunks for stage in self._stages]
+        self.extents = [stage.extents for stage in self._stages]
+        self.needed: Sequence[int] = steps_in(plan, self._stages, size, chunk)[0]
+
+    def signals(self, plan: "Plan", i: int) -> Signals:
+        """Learner i's in `plan`."""
+        first, last = steps_in(plan, self._stages, self._size, self._chunk)
+        before = dict[int, list[tuple[Array, Array, Array]]]()
+        for b, step in enumerate(first):
+            before.setdefault(step, []).append((self.opened[b, :1], self._goal, self._pauses[i, :1]))
+        ends = np.maximum.accumulate(last)
+        return Signals({int(step): (self._reached[i, :1], b + 1) for b, step in enumerate(ends)}, before)
+
+    def begin(self) -> None:
+        """Before the learners begin."""
+        self._reached[:] = 0
+
+    def learners(self) -> tuple[Array, Array]:
+        """Of the k learners: (k, n), of each row the first word is the number of stages whose weights that learner
+        reads no more in this iteration, and whose gradients it writes no more; and (m, 3), the address of losses, and
+        how many words of 32 bits they and each are. One array of each learner has this iteration's losses, the others
+        have earlier ones.
+        """
+        losses = self._losses()
+        found = [(each.ctypes.data, each.nbytes // 4, each.itemsize // 4) for own in losses for each in own]
+        return self._reached[: len(losses)], np.array(found)
+
+    def shut(self, turn: int) -> None:
+        """The next passes wait, where they first touch a weight of a stage, until it is opened for this turn, or for a
+        later one."""
+        self._goal[0] = turn
+
+    def open(self, turn: int) -> None:
+        """Opens all stages."""
+        self.opened[:, 0] = turn
+
+    def stalled(self) -> float:
+        """The seconds, about, that the learner which waited longest has done so since it was asked last."""
+        most = int(self._pauses.max())
+        self._pauses[:] = 0
+        return most * STALL

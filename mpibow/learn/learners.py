@@ -15,12 +15,12 @@ from mpibow.graph import Array, Layout, Plan
 from mpibow.graph.bound import SILENT, BoundPlan
 from mpibow.graph.kernel import Posted, Rows
 from mpibow.graph.layout import halves
+from mpibow.graph.stages import Stages
 from mpibow.optim import Update
 from mpibow.system import in_words
 
 from .replica import Ranges, Replicas
 from .scheduler import Meeting, Seat, Task
-from .stages import Stages
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,11 @@ class Learners:
 
     def stage(self, chunk: int, count: int) -> Stages:
         """About `count` stages (graph/stages.py) of the passes of learners that are bound from here on."""
-        stages = Stages(self.plan, self.replicas, chunk, count, lambda i: self._apart[i].losses)
-        self._binder.stages = stages
+        replicas = self.replicas
+        self._binder.stages = stages = Stages(
+            self.plan, replicas.size, chunk, count, replicas.all_gradients,
+            lambda: [each.losses for each in self._apart[: replicas.count]],
+        )  # fmt: skip
         return stages
 
     def tasks(self, slots: Sequence[Slot]) -> list[Task]:

@@ -10,20 +10,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mpibow.comm import Communicator
+from mpibow.graph.stages import Stages
 from mpibow.kernels import FlatKernels, Local
 from mpibow.trace import Trace
 
 from .buckets import Buckets, Share, Way, WayTrial, chosen
 from .engine import Engine
 from .outbox import Book, Message, Tally
-
-if TYPE_CHECKING:
-    from mpibow.learn.stages import Stages
 
 QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
 SHORT = 5e-5  # seconds
@@ -89,7 +87,7 @@ class Ahead:
     """Exchanges in buckets of a run: by `way`, or by the one that a trial finds to be the best."""
 
     def __init__(
-        self, comm: Communicator, engine: Engine, stages: "Stages", flat: FlatKernels, trace: Trace, way: Way | WayTrial
+        self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way | WayTrial
     ) -> None:
         self._cut = cache(partial(Buckets, comm, engine, stages, flat, trace))  # by the way
         self._engine, self.stages = engine, stages

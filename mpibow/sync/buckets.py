@@ -4,21 +4,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpibow.comm import Communicator
 from mpibow.comm.communicator import SumInParts
 from mpibow.graph import Array
+from mpibow.graph.stages import Stages
 from mpibow.kernels import FlatKernels, Local
 from mpibow.system.process import address
 from mpibow.trace import Trace
 
 from .engine import Engine
-
-if TYPE_CHECKING:
-    from mpibow.learn.stages import Stages
 
 WARM_UP = 10  # iterations before the first one that counts
 BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried
@@ -47,7 +45,7 @@ class Buckets:
     """The buckets of exchanges by `way`: neighbouring stages are one bucket where there are fewer of these."""
 
     def __init__(
-        self, comm: Communicator, engine: Engine, stages: "Stages", flat: FlatKernels, trace: Trace, way: Way
+        self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way
     ) -> None:
         """`flat` has a Recorder."""
         self._comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, flat.chunk
@@ -85,9 +83,10 @@ class Buckets:
                 each(chunks, do=do)
 
         updates, applies = self._recorders
+        reached, losses = stages.learners()
         ready = command(
-            buckets.update, stages.gradients, words, self._goals, stages.reached, self._spans,
-            updates.record(engine.update(own), range(1)).table, stages.losses(), self._extents, times, clock,
+            buckets.update, stages.gradients, words, self._goals, reached, self._spans,
+            updates.record(engine.update(own), range(1)).table, losses, self._extents, times, clock,
         )  # fmt: skip
         done = command(
             buckets.apply, words, self._spans, applies.record(every, range(1)).table, self._opens, stages.opened, times,

@@ -53,8 +53,8 @@ def rehearse(
 
             words = np.zeros((1, 8), np.int64)
             stages: Any = SimpleNamespace(
-                chunks=[[chunks]], needed=[0], extents=[()], gradients=rows, reached=words, opened=words,
-                losses=lambda: words[:0, :3],
+                chunks=[[chunks]], needed=[0], extents=[()], gradients=rows, opened=words,
+                learners=lambda: (words, words[:0, :3]),
             )  # fmt: skip
             steps = np.array([1, 0, 0, 0])
             Buckets(Single(), engine, stages, flat, SILENT, ONE).exchange(local, steps, np.zeros((1, 4), np.int64))
