@@ -1,5 +1,6 @@
 """PyTorch's side of `mpibow bench net`: reads the user's module, and trains it when it is asked."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from functools import cache, partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import gettempdir
 
 import torch
 from torch.nn import Module
@@ -24,6 +26,9 @@ def serve(descriptor: int) -> None:
     """Answers by a pipe: the module's program and PyTorch's version; then figures, by threads and torch.compile."""
     pipe = Connection(descriptor)
     torch.set_flush_denormal(True)
+    # torch.compile keeps graphs on disk, also for processors that are limited: read on whole ones, they spoil memory.
+    isa = f"{torch.backends.cpu.get_cpu_capability()}-{os.environ.get('ONEDNN_MAX_CPU_ISA')}".replace(" ", "")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{gettempdir()}/mpibow-{os.getuid()}-{isa}")
     net, *arrays = pipe.recv()
     pixels, label = map(torch.from_numpy, arrays)
     batch = (pixels / pixels.max().clamp(1), label.long())
