@@ -118,7 +118,7 @@ class Across:
         return together(commands)
 
     def messages(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Messages:
-        """Exchanges arrays with the other nodes, by node."""
+        """Messages that exchange arrays with the other nodes, by node."""
         requests = list[Any]()
         for make, arrays in ((self._comm.Recv_init, received), (self._comm.Send_init, sent)):
             for other in self._others:

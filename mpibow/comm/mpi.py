@@ -209,7 +209,7 @@ class Mpi(InPlace):
         return open_shared(self, self._leader, size, dtype) if self.shared_memory else None
 
     def _own(self, size: int, dtype: str) -> SharedRows:
-        """Of a rank that shares no memory."""
+        """Memory as `zeros` gives it, of a rank that shares none with others."""
         return SharedRows(mmap(-1, size * np.dtype(dtype).itemsize + 8), 0, 1, size, dtype)  # never empty
 
     def _add_up_by(self, rows: Array, whole: Array) -> None:
@@ -241,7 +241,8 @@ class Mpi(InPlace):
             self._meet_here()
 
     def _sums(self, parts: Sequence[Sequence[tuple[Array, int]]], board: Array | None = None) -> Any:
-        """Of the spans of each part: rows, and how many of their elements may be rounded."""
+        """What adds up these parts, a Sums. Each part is several spans: rows (ranks, n), and how many of their elements
+        may be rounded."""
         from mpibow.kernels.compiled.sums import Sums
 
         numbers, across, mine = count(), self._across, self.local_rank

@@ -1,6 +1,7 @@
 """The stages of passes: chunks of the flat array, by the step behind which their gradients are there.
 
-What is done may be sent while a backward pass goes on, and the next forward pass waits for what comes back.
+A stage whose gradients are done may be sent while the backward pass goes on. The next forward pass waits for each
+stage until its new weights have come.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,10 +136,10 @@ class Stages:
         self._reached[:] = 0
 
     def learners(self) -> tuple[Array, Array]:
-        """Of the k learners: (k, n), of each row the first word is the number of stages whose weights that learner
-        reads no more in this iteration, and whose gradients it writes no more; and (m, 3), the address of losses, and
-        how many words of 32 bits they and each are. One array of each learner has this iteration's losses, the others
-        have earlier ones.
+        """Two arrays about the k learners. (k, n): a row's first word counts the stages whose weights that learner reads
+        no more in this iteration, and whose gradients it writes no more. (m, 3): a row for each array of losses, with
+        its address, its size in words of 32 bits, and the words of one loss. A learner has several such arrays where it
+        has several plans: one of them has this iteration's losses, the others have earlier ones.
         """
         losses = self._losses()
         found = [(each.ctypes.data, each.nbytes // 4, each.itemsize // 4) for own in losses for each in own]

@@ -67,5 +67,5 @@ def run_soon() -> None:
 
 @cache
 def address(function: str, library: str | None = None) -> int:
-    """Of a function of C, in a library's file or the process."""
+    """The address of a C function: of the library in this file, or of one that the process has loaded."""
     return ctypes.cast(getattr(ctypes.CDLL(library), function), ctypes.c_void_p).value or 0

@@ -101,7 +101,7 @@ class Nvrtc:
             raise DeviceError(f"{name}: {self._library.nvrtcGetErrorString(code).decode()}")
 
 
-# Of a kernel in ptxas's output, as Usage has them; a kernel without shared memory has no figure of it.
+# Where ptxas prints the figures of Usage, in its order. For a kernel without shared memory it prints none of that.
 FIGURES = (r"Used (\d+) registers", r"(\d+) bytes smem", r"(\d+) bytes (?:stack frame|spill stores|spill loads)")
 
 
