@@ -136,10 +136,10 @@ class Stages:
         self._reached[:] = 0
 
     def learners(self) -> tuple[Array, Array]:
-        """Two arrays about the k learners. (k, n): a row's first word counts the stages whose weights that learner reads
-        no more in this iteration, and whose gradients it writes no more. (m, 3): a row for each array of losses, with
-        its address, its size in words of 32 bits, and the words of one loss. A learner has several such arrays where it
-        has several plans: one of them has this iteration's losses, the others have earlier ones.
+        """Two arrays about the k learners. (k, n): a row's first word counts the stages whose weights that learner
+        reads no more in this iteration, and whose gradients it writes no more. (m, 3): a row for each array of losses,
+        with its address, its size in words of 32 bits, and the words of one loss. A learner has several such arrays
+        where it has several plans: one of them has this iteration's losses, the others have earlier ones.
         """
         losses = self._losses()
         found = [(each.ctypes.data, each.nbytes // 4, each.itemsize // 4) for own in losses for each in own]
