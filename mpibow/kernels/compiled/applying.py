@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.graph import Array, Arrays
-from mpibow.kernels.compiled.steps import BLOCK, Numbers, chunk, compiled, copied, inlined, plus_square
+from mpibow.kernels.compiled.steps import BLOCK, Numbers, chunk, compiled, copied, inlined, square_of
 
 if TYPE_CHECKING:
     from mpibow.kernels.compiled.sending import kept, rounded
@@ -50,8 +50,8 @@ def apply(
                 other = sums[row, a:b]
                 for j in range(b - a):
                     total[j] += other[j]
-            for j in range(b - a if len(squares) else 0):
-                square = plus_square(square, total[j])
+            if len(squares):
+                square += square_of(total)
             for i in range(len(weights)):
                 _move(weights[i, a:b], total, parts, own)
             _keep(total, parts, own)

@@ -7,7 +7,7 @@ from mpibow.graph import Array
 from .code_cache import jit
 from .command import call, execute, swapped
 from .native import integers, words
-from .steps import plus_square
+from .steps import square_of
 
 WRITTEN, SUMMED, HOLD, TURN = range(4)  # words of an exchange: as of `sums.steps`; who updates; its turn
 FREE, BUSY, ENDED = range(3)  # nobody, this exchange, nobody ahead of the learners' end any more
@@ -47,10 +47,7 @@ def update(
         for e in range(len(extents)):
             if extents[e, 0] == b:
                 for i in range(len(reached)):
-                    total, part = 0.0, gradients[i, extents[e, 1] : extents[e, 2]]
-                    for j in range(len(part)):
-                        total = plus_square(total, part[j])
-                    finite = finite and total < LARGEST
+                    finite = finite and square_of(gradients[i, extents[e, 1] : extents[e, 2]]) < LARGEST
         if finite:
             on_chunks(spans, b, table)
             times[b, UPDATED] = now(clock)

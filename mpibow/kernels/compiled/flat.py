@@ -10,14 +10,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from mpibow.graph import Array, Arrays
-from mpibow.graph.layout import TILE
 from mpibow.kernels.numpy.arrays import *  # noqa: F403
 from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 
 from .generated import applying, loops, sending
 from .orthogonal import orthogonal as orthogonal
 from .recorder import Recorder as Recorder
-from .steps import BLOCK, PAGES, compiled, cut, gradient_of, mean_of
+from .steps import BLOCK, compiled, cut, gradient_of, mean_of
 from .steps import chunk as chunk
 
 Do = Callable[..., object]  # calls a function, or records the call
@@ -100,8 +99,8 @@ def sgd_update(
 @compiled
 def _rows_mean(rows: Array, mean: Array, first: int, last: int) -> None:
     stop = min(last * chunk, len(mean))
-    for a in range(first * chunk, stop, PAGES):
-        b = min(a + PAGES, stop)
+    for a in range(first * chunk, stop, BLOCK):
+        b = min(a + BLOCK, stop)
         mean_of(rows, a, b, mean[a:b])
 
 
@@ -111,7 +110,7 @@ def rows_mean(rows: Array, mean: Array, *, chunks: range) -> None:
 
 @compiled
 def _gradient_sum(gradients: Array, total: Array, factors: Array, first: int, last: int) -> None:
-    made = np.empty(TILE, total.dtype)
+    made = np.empty(BLOCK, total.dtype)
     a, stop = first * chunk, min(last * chunk, len(total))
     while a < stop:
         b, f = cut(a, min(a + BLOCK, stop), factors)

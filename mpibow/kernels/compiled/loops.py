@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.graph import Array
-from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.steps import (
     BLOCK,
-    PAGES,
     Number,
     Numbers,
     chunk,
@@ -23,9 +21,9 @@ from mpibow.kernels.compiled.steps import (
     gradient_of,
     inlined,
     mean_of,
-    plus_square,
     scaled_into,
     span_of,
+    square_of,
 )
 from mpibow.kernels.passes import States
 
@@ -52,21 +50,21 @@ def _two(
     s1: States,
     g0: Array,
     g1: Array,
+    v0: Array,
+    v1: Array,
+    total: Array,
     c0: Numbers,
     c1: Numbers,
     alpha: float,
     gain: float,
-) -> tuple[float, float]:
-    """A whole update of a part of two rows, where there are only two, in registers; their sum |u|^2 and |U|^2."""
-    squares = 0.0
-    square = 0.0
+) -> None:
+    """A whole update of a part of two rows, where there are only two; `total` becomes the sum of their u, v0 and v1."""
     half = w0.dtype.type(0.5)
     for j in range(len(w0)):
         x, y = w0[j], w1[j]
         u0, u1 = step(x, g0[j], s0, j, c0), step(y, g1[j], s1, j, c1)
-        squares = plus_square(plus_square(squares, u0), u1)
         both = u0 + u1
-        square = plus_square(square, both)
+        v0[j], v1[j], total[j] = u0, u1, both
         if alpha:
             mean = (x + y) * half
             u0, u1 = u0 - alpha * (x - mean), u1 - alpha * (y - mean)
@@ -74,7 +72,6 @@ def _two(
         if gain:
             x, y = x + gain * both, y + gain * both
         w0[j], w1[j] = x, y
-    return squares, square
 
 
 @inlined
@@ -85,40 +82,38 @@ def _pair(
     s1: States,
     g0: Array,
     g1: Array,
+    v0: Array,
+    v1: Array,
     total: Array,
     mean: Array,
     c0: Numbers,
     c1: Numbers,
     alpha: float,
-) -> float:
-    """A part of two rows of several, without the common step; their sum |u|^2. `total` and `mean` move once."""
-    squares = 0.0
+) -> None:
+    """A part of two rows of several, without the common step. `total` and `mean` move once."""
     for j in range(len(w0)):
         x = w0[j]
         y = w1[j]
         centre = mean[j]
         u0, u1 = step(x, g0[j], s0, j, c0), step(y, g1[j], s1, j, c1)
-        squares = plus_square(plus_square(squares, u0), u1)
+        v0[j], v1[j] = u0, u1
         total[j] = total[j] + u0 + u1
         if alpha:
             u0 = u0 - alpha * (x - centre)
             u1 = u1 - alpha * (y - centre)
         w0[j], w1[j] = x + u0, y + u1
-    return squares
 
 
 @inlined
-def _last(w: Array, s: States, g: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> float:
+def _last(w: Array, s: States, g: Array, v: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> None:
     """Like `_pair`, for one row."""
-    square = 0.0
     for j in range(len(w)):
         u = step(w[j], g[j], s, j, c)
-        square = plus_square(square, u)
+        v[j] = u
         total[j] += u
         if alpha:
             u = u - alpha * (w[j] - mean[j])
         w[j] += u
-    return square
 
 
 @compiled
@@ -140,11 +135,12 @@ def sma_alone(
 ) -> None:
     number, k = weights.dtype.type, len(weights)
     pull, further = number(alpha), number(gain)
-    block = chunk if k == 2 else BLOCK if k < 4 else PAGES
-    total = np.zeros(block, weights.dtype)
-    mean = np.zeros(block, weights.dtype)
-    made0 = np.empty(TILE, weights.dtype)
-    made1 = np.empty(TILE, weights.dtype)
+    total = np.zeros(BLOCK, weights.dtype)
+    mean = np.zeros(BLOCK, weights.dtype)
+    first_u = np.empty(BLOCK, weights.dtype)
+    second_u = np.empty(BLOCK, weights.dtype)
+    made0 = np.empty(BLOCK, weights.dtype)
+    made1 = np.empty(BLOCK, weights.dtype)
     for c in range(first, last):
         squares, square = 0.0, 0.0
         start = max(c * chunk, origin)
@@ -155,49 +151,55 @@ def sma_alone(
         while a < stop:
             p = span_of(ends, p, a)
             group = groups[p]
-            b, f = cut(a, min(a + block, stop, ends[p]), factors)
-            here, there = a - origin, b - origin
+            b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
+            here, there, n = a - origin, b - origin, b - a
+            part, centre, v0, v1 = total[:n], mean[:n], first_u[:n], second_u[:n]
             if k == 2:
-                x, y = _two(
+                _two(
                     weights[0, a:b],
                     weights[1, a:b],
                     parts(states, 0, here, there),
                     parts(states, 1, here, there),
                     gradient_of(gradients[0], a, b, factors, f, made0),
                     gradient_of(gradients[1], a, b, factors, f, made1),
+                    v0,
+                    v1,
+                    part,
                     numbers(scalars, 0, group, number),
                     numbers(scalars, 1, group, number),
                     pull,
                     further,
                 )
-                squares = squares + x
-                square = square + y
+                squares += square_of(v0) + square_of(v1)
+                square += square_of(part)
                 a = b
                 continue
-            part, centre = total[: b - a], mean[: b - a]
             part[:] = 0
             if alpha:
                 mean_of(weights, a, b, centre)
             for i in range(0, k - 1, 2):
-                squares += _pair(
+                _pair(
                     weights[i, a:b],
                     weights[i + 1, a:b],
                     parts(states, i, here, there),
                     parts(states, i + 1, here, there),
                     gradient_of(gradients[i], a, b, factors, f, made0),
                     gradient_of(gradients[i + 1], a, b, factors, f, made1),
+                    v0,
+                    v1,
                     part,
                     centre,
                     numbers(scalars, i, group, number),
                     numbers(scalars, i + 1, group, number),
                     pull,
                 )
+                squares += square_of(v0) + square_of(v1)
             if k % 2:
                 g = gradient_of(gradients[k - 1], a, b, factors, f, made0)
                 c0 = numbers(scalars, k - 1, group, number)
-                squares += _last(weights[k - 1, a:b], parts(states, k - 1, here, there), g, part, centre, c0, pull)
-            for j in range(b - a):
-                square = plus_square(square, part[j])
+                _last(weights[k - 1, a:b], parts(states, k - 1, here, there), g, v0, part, centre, c0, pull)
+                squares += square_of(v0)
+            square += square_of(part)
             if gain:
                 for i in range(k):  # the rows are still in a cache
                     scaled_into(weights[i, a:b], part, further)
@@ -230,7 +232,7 @@ def sgd_update(
     last: int,
 ) -> None:
     number = weights.dtype.type
-    made = np.empty(TILE, weights.dtype)
+    made = np.empty(BLOCK, weights.dtype)
     total = np.empty(BLOCK, weights.dtype)
     a, p = max(first * chunk, origin), 0
     stop = min(last * chunk, limit)

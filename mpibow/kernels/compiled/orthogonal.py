@@ -24,7 +24,7 @@ from mpibow.kernels.passes import Matrix
 
 from .native import floats, integers
 from .numeric import as_float
-from .steps import compiled, inlined, plus_square
+from .steps import compiled, inlined, square_of
 from .vectors import BLOCK, I64, LINE, columns_of, emitted, load, multiply_add, registers, scalar_at, store, turn
 
 ROWS = 16  # of a panel: floats of a line
@@ -173,14 +173,6 @@ def _scale(address: int, size: int, factor: float) -> None:
 
 
 @inlined
-def _square_sum(address: int, size: int) -> float:
-    x, total = floats(address, size), 0.0
-    for i in range(size):
-        total = plus_square(total, x[i])
-    return total
-
-
-@inlined
 def _or_1(divisor: float) -> float:
     return divisor if divisor != 0.0 else 1.0
 
@@ -231,7 +223,7 @@ def _orthogonal(
     if fixed:
         _scale(y, size, scale / _or_1(length) ** 0.5)
     else:
-        longer = largest * (length / _or_1(_square_sum(y, size))) ** 0.5
+        longer = largest * (length / _or_1(square_of(floats(y, size)))) ** 0.5
         _scale(y, size, longer * scale)
     _write(y, width, rows, columns, step)
 

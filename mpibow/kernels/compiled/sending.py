@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.graph import Array, Arrays
-from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.steps import (
     BLOCK,
     Number,
@@ -21,8 +20,8 @@ from mpibow.kernels.compiled.steps import (
     cut,
     gradient_of,
     inlined,
-    plus_square,
     span_of,
+    square_of,
 )
 from mpibow.kernels.passes import States
 
@@ -44,16 +43,13 @@ if TYPE_CHECKING:
 
 @inlined
 def _row(
-    w: Array, s: States, g: Array, total: Array, arrays: Arrays, c: Numbers, values: Numbers, begin: bool
-) -> float:
-    """Updates a part of one row; returns its |u|^2."""
-    square = 0.0
+    w: Array, s: States, g: Array, v: Array, total: Array, arrays: Arrays, c: Numbers, values: Numbers, begin: bool
+) -> None:
+    """Updates a part of one row; v becomes its u."""
     for j in range(len(w)):
-        u = step(w[j], g[j], s, j, c)
-        square = plus_square(square, u)
-        w[j], summand = send(w[j], u, arrays, j, values)
+        v[j] = step(w[j], g[j], s, j, c)
+        w[j], summand = send(w[j], v[j], arrays, j, values)
         gather(total, j, begin, summand)
-    return square
 
 
 @compiled
@@ -76,8 +72,9 @@ def update(
     last: int,
 ) -> None:
     number, k = weights.dtype.type, len(weights)
-    block, own = BLOCK if k > 1 else chunk, rounded(values, number)
-    made = np.empty(TILE, weights.dtype)
+    own = rounded(values, number)
+    made = np.empty(BLOCK, weights.dtype)
+    us = np.empty(BLOCK, weights.dtype)
     for c in range(first, last):
         start = max(c * chunk, origin)
         stop = min((c + 1) * chunk, limit)
@@ -88,18 +85,20 @@ def update(
             a, p = start, 0
             while a < stop:
                 p = span_of(ends, p, a)
-                b, f = cut(a, min(a + block, stop, ends[p]), factors)
+                b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
                 for i in range(row, min(row + 2, k)):
-                    g = gradient_of(gradients[i], a, b, factors, f, made)
-                    square += _row(
+                    g, u = gradient_of(gradients[i], a, b, factors, f, made), us[: b - a]
+                    _row(
                         weights[i, a:b],
                         parts(states, i, a - origin, b - origin),
                         g,
+                        u,
                         total[a:b],
                         kept(arrays, a, b),
                         numbers(scalars, i, groups[p], number),
                         own,
                         begin and i == 0,
                     )
+                    square += square_of(u)
                 a = b
         squares[c] = square

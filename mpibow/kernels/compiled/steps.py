@@ -26,14 +26,16 @@ def summed(function: F) -> F:
 
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
-BLOCK = TILE  # elements: the arrays shared by two rows stay in L1; the prefetcher fails with more rows at once
-PAGES = 4096  # elements: with four rows or more, so many of one row before the next; their shared arrays stay in L2
+BLOCK = 2048  # elements of two rows, before those of the next: what blocks share stays in L1 or L2
 
 
 @summed
-def plus_square(total: float, x: float) -> float:
-    wide = np.float64(x)  # no square of a float32 overflows or is denormal in float64
-    return total + wide * wide
+def square_of(x: Array) -> float:
+    """|x|^2 in float64, where no square of a float32 overflows. A loop of its own: its wide numbers halve the lanes."""
+    total = 0.0
+    for i in range(len(x)):
+        total += np.float64(x[i]) * np.float64(x[i])
+    return total
 
 
 @inlined
@@ -49,7 +51,7 @@ def cut(a: int, b: int, factors: Array) -> tuple[int, int]:
     """The end of a block from `a`, at most b; the factors that its gradient is kept as, or -1."""
     for f in range(len(factors)):
         if factors[f, 0] <= a < factors[f, 1]:
-            return min(b, a + TILE), f
+            return min(b, factors[f, 1]), f
         if a < factors[f, 0] < b:
             b = factors[f, 0]
     return b, -1
@@ -57,10 +59,11 @@ def cut(a: int, b: int, factors: Array) -> tuple[int, int]:
 
 @inlined
 def gradient_of(row: Array, a: int, b: int, factors: Array, f: int, made: Array) -> Array:
-    """Elements a to b of the gradient in `row`; computed into `made` where it is kept as factors."""
+    """Elements a to b of the gradient in `row`; computed into `made`, tile by tile, where it is kept as factors."""
     if f < 0:
         return row[a:b]
-    tile(row, factors[f], a, made)
+    for start in range(a, b, TILE):
+        tile(row, factors[f], start, made[start - a : start - a + TILE])
     return made[: b - a]
 
 
