@@ -8,16 +8,19 @@ from collections.abc import Callable
 
 import numba
 import numpy as np
+from llvmlite.ir import IRBuilder, Value
+from numba.core import cgutils
 
 from mpibow.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.isa import isa
 
 from .code_cache import PART
-from .native import Floats, floats, native
+from .native import Address, Floats, floats, native
 from .panels import multiply_tiles
-from .vectors import LINE
+from .vectors import I64, LINE, load, multiply_add, specialised, store
 
+NEAR = 64  # lines of weights that all samples of a batch use before the next
 LANES = 64 if isa() == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
 
 
@@ -41,6 +44,38 @@ def write_factors(
         for b in range(1, batch):
             for j in range(units):
                 bias[j] += dy[b * units + j]
+
+
+@specialised((4, 1))
+def _add_lines(b: IRBuilder, blocks: int, weight: Value, between: Value, dy: Value, sums: Value, count: Value) -> None:
+    """sums (count, 16) += the lines of some blocks of weights, `between` from each other, times dy (blocks, 16)."""
+    ds = [load(b, dy, block * LINE) for block in range(blocks)]
+    with cgutils.for_range(b, count) as loop:
+        line = b.mul(loop.index, I64(LINE))
+        total, here = load(b, b.add(sums, line)), b.add(weight, line)
+        for block, d in enumerate(ds):
+            total = multiply_add(b, load(b, b.add(here, b.mul(between, I64(block)))), d, total)
+        store(b, total, b.add(sums, line))
+
+
+@native
+def spread(weight: Address, dy: Address, dx: Floats, sums: Floats, batch: int, inputs: int, units: int) -> None:
+    """dx (batch, inputs) = dy (batch, units) weight, in blocks of 16 units: (units / 16, inputs, 16)."""
+    sums[:] = 0
+    between, block = inputs * LINE, 0
+    while block < units // 16:
+        blocks = 4 if block + 4 <= units // 16 else 1
+        for i in range(0, inputs, NEAR):
+            for b in range(batch):
+                to = sums.ctypes.data + (b * inputs + i) * LINE
+                d = dy + (b * units + 16 * block) * 4
+                _add_lines(blocks, weight + block * between + i * LINE, between, d, to, min(NEAR, inputs - i))
+        block += blocks
+    for i in range(len(dx)):
+        total = np.float32(0)
+        for each in sums[16 * i : 16 * i + 16]:
+            total += each
+        dx[i] = total
 
 
 def _four(first: bool) -> Callable[[Array, Array, Array, int], None]:

@@ -75,38 +75,8 @@ def _two(
 
 
 @inlined
-def _pair(
-    w0: Array,
-    w1: Array,
-    s0: States,
-    s1: States,
-    g0: Array,
-    g1: Array,
-    v0: Array,
-    v1: Array,
-    total: Array,
-    mean: Array,
-    c0: Numbers,
-    c1: Numbers,
-    alpha: float,
-) -> None:
-    """A part of two rows of several, without the common step. `total` and `mean` move once."""
-    for j in range(len(w0)):
-        x = w0[j]
-        y = w1[j]
-        centre = mean[j]
-        u0, u1 = step(x, g0[j], s0, j, c0), step(y, g1[j], s1, j, c1)
-        v0[j], v1[j] = u0, u1
-        total[j] = total[j] + u0 + u1
-        if alpha:
-            u0 = u0 - alpha * (x - centre)
-            u1 = u1 - alpha * (y - centre)
-        w0[j], w1[j] = x + u0, y + u1
-
-
-@inlined
-def _last(w: Array, s: States, g: Array, v: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> None:
-    """Like `_pair`, for one row."""
+def _row(w: Array, s: States, g: Array, v: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> None:
+    """A part of one row, without the common step; v becomes its u."""
     for j in range(len(w)):
         u = step(w[j], g[j], s, j, c)
         v[j] = u
@@ -177,27 +147,10 @@ def sma_alone(
             part[:] = 0
             if alpha:
                 mean_of(weights, a, b, centre)
-            for i in range(0, k - 1, 2):
-                _pair(
-                    weights[i, a:b],
-                    weights[i + 1, a:b],
-                    parts(states, i, here, there),
-                    parts(states, i + 1, here, there),
-                    gradient_of(gradients[i], a, b, factors, f, made0),
-                    gradient_of(gradients[i + 1], a, b, factors, f, made1),
-                    v0,
-                    v1,
-                    part,
-                    centre,
-                    numbers(scalars, i, group, number),
-                    numbers(scalars, i + 1, group, number),
-                    pull,
-                )
-                squares += square_of(v0) + square_of(v1)
-            if k % 2:
-                g = gradient_of(gradients[k - 1], a, b, factors, f, made0)
-                c0 = numbers(scalars, k - 1, group, number)
-                _last(weights[k - 1, a:b], parts(states, k - 1, here, there), g, v0, part, centre, c0, pull)
+            for i in range(k):
+                g = gradient_of(gradients[i], a, b, factors, f, made0)
+                own = numbers(scalars, i, group, number)
+                _row(weights[i, a:b], parts(states, i, here, there), g, v0, part, centre, own, pull)
                 squares += square_of(v0)
             square += square_of(part)
             if gain:

@@ -81,13 +81,11 @@ def copied(source: Array, target: Array) -> None:
 
 @inlined
 def mean_of(rows: Array, a: int, b: int, mean: Array) -> None:
-    """mean[: b - a] <- the mean of the rows' elements a to b, added up in row order, two at a time."""
-    k = len(rows)
-    for i in range(0, k, 2):
-        one, other = rows[i, a:b], rows[min(i + 1, k - 1), a:b]
-        for j in range(b - a):
-            x = mean[j] + one[j] if i else one[j]
-            mean[j] = x + other[j] if i + 1 < k else x
-    share = mean.dtype.type(1.0 / k)
+    """mean[: b - a] <- the mean of the rows' elements a to b, added up in row order."""
+    number, k = mean.dtype.type, len(rows)
+    copied(rows[0, a:b], mean)
+    for i in range(1, k):
+        scaled_into(mean[: b - a], rows[i, a:b], number(1))
+    share = number(1.0 / k)
     for j in range(b - a):
         mean[j] *= share

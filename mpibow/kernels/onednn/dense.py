@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpibow.graph import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
+from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.factors import LANES, write_factors
+from mpibow.kernels.compiled.factors import LANES, spread, write_factors
 from mpibow.kernels.compiled.products import column_sums, room, room_spec
 from mpibow.kernels.isa import isa
 from mpibow.ops import Dense
@@ -18,6 +18,7 @@ from .primitives import Trio, either, once, slow
 # The layout of weights whose gradients may be kept as factors.
 TILES = f"AB16b{LANES}a" if isa() == "AVX-512" else f"AB8b{LANES}a"
 SPARED = 4  # a gradient must have so many times the factors' size, else there is little to gain
+FEW = 12  # rows up to which the gradient of x is own with AVX2, where oneDNN first transposes all weights
 MANY = 64  # rows from which on own products are as fast, and no weights are reordered for them
 
 
@@ -61,25 +62,22 @@ def inner_product(library: Library) -> Kernel:
         return replace(chosen, factors={"weight": rank}) if rank and chosen.w["weight"] == TILES else chosen
 
     def buffers(op: Dense, shapes: Shapes) -> Buffers:
-        trio = trio_of(op, shapes)
-        batch, *_ = shapes.x[0]
-        if not by_tiles(trio):
-            return trio.buffers
-        place = room_spec(room(shapes.x[0][1], LANES, batch, transposed=True))
-        return replace(trio.buffers, backward={**trio.buffers.backward, "room": place})
+        trio, (batch, inputs) = trio_of(op, shapes), shapes.x[0]
+        backward = dict(trio.buffers.backward)
+        if trio.weight == TILES and LANES == 16 and batch <= FEW:
+            backward["sums"] = (batch * inputs * LANES,), FLOAT
+        if by_tiles(trio):
+            backward["room"] = room_spec(room(inputs, LANES, batch, transposed=True))
+        return replace(trio.buffers, backward=backward)
 
     def backward(call: Call) -> Run:
-        trio = trio_of(call.op, call.shapes)
+        trio, (batch, inputs) = trio_of(call.op, call.shapes), call.shapes.x[0]
         runs = list[Command]()
         rank = call.shapes.formats.factors.get("weight")
         if call.dw and rank:
-            batch, inputs = call.shapes.x[0]
-            sizes = {"batch": batch, "inputs": inputs, "units": call.op.units, "rank": rank}
-            factors = call.dw["weight"].reshape(-1)
-            bias = call.dw.get("bias")
-            runs.append(write_factors.command(x=call.x0, dy=call.dy, out=factors, bias=bias, **sizes))
+            factors, bias = call.dw["weight"].reshape(-1), call.dw.get("bias")
+            runs.append(write_factors.on(call, out=factors, bias=bias, batch=batch, inputs=inputs, rank=rank))
         elif call.dw and by_tiles(trio):
-            batch, inputs = call.shapes.x[0]
             tiles = call.dw["weight"].reshape(-1, inputs, LANES)
             dy = call.dy.reshape(batch, -1, LANES)
             left = np.broadcast_to(call.x0.T, (len(tiles), inputs, batch))
@@ -89,7 +87,8 @@ def inner_product(library: Library) -> Kernel:
         elif call.dw and trio.weights is not None:
             runs.append(trio.weights.on(call))
         if call.dx[0] is not None and trio.data is not None:
-            runs.append(trio.data.on(call))
+            own = "sums" in call.scratch
+            runs.append(spread.on(call, batch=batch, inputs=inputs) if own else trio.data.on(call))
         return together(runs)
 
     few = Kernel(
