@@ -18,9 +18,9 @@ from mpibow.kernels.isa import isa
 from .code_cache import PART
 from .native import Address, Floats, floats, native
 from .panels import multiply_tiles
-from .vectors import I64, LINE, load, multiply_add, specialised, store
+from .vectors import I64, LINE, load, multiply_add, places, specialised, store
 
-NEAR = 64  # lines of weights that all samples of a batch use before the next
+NEAR = 64  # inputs whose gradients are summed before the next ones'
 LANES = 64 if isa() == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
 
 
@@ -46,36 +46,34 @@ def write_factors(
                 bias[j] += dy[b * units + j]
 
 
-@specialised((4, 1))
+@specialised(range(1, 5))
 def _add_lines(b: IRBuilder, blocks: int, weight: Value, between: Value, dy: Value, sums: Value, count: Value) -> None:
     """sums (count, 16) += the lines of some blocks of weights, `between` from each other, times dy (blocks, 16)."""
     ds = [load(b, dy, block * LINE) for block in range(blocks)]
     with cgutils.for_range(b, count) as loop:
         line = b.mul(loop.index, I64(LINE))
-        total, here = load(b, b.add(sums, line)), b.add(weight, line)
-        for block, d in enumerate(ds):
-            total = multiply_add(b, load(b, b.add(here, b.mul(between, I64(block)))), d, total)
+        total = load(b, b.add(sums, line))
+        for place, d in zip(places(b, b.add(weight, line), between, blocks), ds, strict=True):
+            total = multiply_add(b, load(b, place), d, total)
         store(b, total, b.add(sums, line))
 
 
 @native
 def spread(weight: Address, dy: Address, dx: Floats, sums: Floats, batch: int, inputs: int, units: int) -> None:
     """dx (batch, inputs) = dy (batch, units) weight, in blocks of 16 units: (units / 16, inputs, 16)."""
-    sums[:] = 0
-    between, block = inputs * LINE, 0
-    while block < units // 16:
-        blocks = 4 if block + 4 <= units // 16 else 1
-        for i in range(0, inputs, NEAR):
+    between = inputs * LINE
+    for start in range(0, inputs, NEAR):
+        count = min(NEAR, inputs - start)
+        sums[:] = 0
+        for block in range(0, units // 16, 4):
+            lines = weight + block * between + start * LINE
             for b in range(batch):
-                to = sums.ctypes.data + (b * inputs + i) * LINE
-                d = dy + (b * units + 16 * block) * 4
-                _add_lines(blocks, weight + block * between + i * LINE, between, d, to, min(NEAR, inputs - i))
-        block += blocks
-    for i in range(len(dx)):
-        total = np.float32(0)
-        for each in sums[16 * i : 16 * i + 16]:
-            total += each
-        dx[i] = total
+                d, to = dy + 4 * (b * units + 16 * block), sums.ctypes.data + b * NEAR * LINE
+                _add_lines(min(4, units // 16 - block), lines, between, d, to, count)
+        for b in range(batch):
+            for i in range(count):
+                at = 16 * (b * NEAR + i)
+                dx[b * inputs + start + i] = sums[at : at + 16].sum()
 
 
 def _four(first: bool) -> Callable[[Array, Array, Array, int], None]:

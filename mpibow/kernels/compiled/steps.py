@@ -26,7 +26,7 @@ def summed(function: F) -> F:
 
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
-BLOCK = 2048  # elements of two rows, before those of the next: what blocks share stays in L1 or L2
+BLOCK = 2048  # elements of each row before the next: what rows share stays in L1 or L2
 
 
 @summed
@@ -59,7 +59,7 @@ def cut(a: int, b: int, factors: Array) -> tuple[int, int]:
 
 @inlined
 def gradient_of(row: Array, a: int, b: int, factors: Array, f: int, made: Array) -> Array:
-    """Elements a to b of the gradient in `row`; computed into `made`, tile by tile, where it is kept as factors."""
+    """Elements a to b of the gradient in `row`; computed into `made` where it is kept as factors."""
     if f < 0:
         return row[a:b]
     for start in range(a, b, TILE):
@@ -82,10 +82,10 @@ def copied(source: Array, target: Array) -> None:
 @inlined
 def mean_of(rows: Array, a: int, b: int, mean: Array) -> None:
     """mean[: b - a] <- the mean of the rows' elements a to b, added up in row order."""
-    number, k = mean.dtype.type, len(rows)
+    number = mean.dtype.type
     copied(rows[0, a:b], mean)
-    for i in range(1, k):
-        scaled_into(mean[: b - a], rows[i, a:b], number(1))
-    share = number(1.0 / k)
+    for row in rows[1:]:
+        scaled_into(mean[: b - a], row[a:b], number(1))
+    share = number(1.0 / len(rows))
     for j in range(b - a):
         mean[j] *= share

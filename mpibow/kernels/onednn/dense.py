@@ -1,4 +1,4 @@
-"""The dense layer: few rows by oneDNN's inner product, its weights' gradient as factors, many rows by own products."""
+"""The dense layer: few rows by oneDNN's inner product, gradients of weights as factors; many rows by own products."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import numpy as np
 from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.factors import LANES, spread, write_factors
+from mpibow.kernels.compiled.factors import LANES, NEAR, spread, write_factors
 from mpibow.kernels.compiled.products import column_sums, room, room_spec
 from mpibow.kernels.isa import isa
 from mpibow.ops import Dense
@@ -18,7 +18,7 @@ from .primitives import Trio, either, once, slow
 # The layout of weights whose gradients may be kept as factors.
 TILES = f"AB16b{LANES}a" if isa() == "AVX-512" else f"AB8b{LANES}a"
 SPARED = 4  # a gradient must have so many times the factors' size, else there is little to gain
-FEW = 12  # rows up to which the gradient of x is own with AVX2, where oneDNN first transposes all weights
+FEW = 12  # rows whose gradient is own with AVX2: oneDNN transposes all weights for it
 MANY = 64  # rows from which on own products are as fast, and no weights are reordered for them
 
 
@@ -64,8 +64,8 @@ def inner_product(library: Library) -> Kernel:
     def buffers(op: Dense, shapes: Shapes) -> Buffers:
         trio, (batch, inputs) = trio_of(op, shapes), shapes.x[0]
         backward = dict(trio.buffers.backward)
-        if trio.weight == TILES and LANES == 16 and batch <= FEW:
-            backward["sums"] = (batch * inputs * LANES,), FLOAT
+        if trio.data and trio.back == TILES and LANES == 16 and op.units % 16 == inputs % 8 == 0 and batch <= FEW:
+            backward["sums"] = (batch * NEAR * 16,), FLOAT
         if by_tiles(trio):
             backward["room"] = room_spec(room(inputs, LANES, batch, transposed=True))
         return replace(trio.buffers, backward=backward)
@@ -87,8 +87,7 @@ def inner_product(library: Library) -> Kernel:
         elif call.dw and trio.weights is not None:
             runs.append(trio.weights.on(call))
         if call.dx[0] is not None and trio.data is not None:
-            own = "sums" in call.scratch
-            runs.append(spread.on(call, batch=batch, inputs=inputs) if own else trio.data.on(call))
+            runs.append(spread.on(call, batch=batch, inputs=inputs) if "sums" in call.scratch else trio.data.on(call))
         return together(runs)
 
     few = Kernel(
