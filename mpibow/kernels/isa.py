@@ -22,9 +22,10 @@ define <16 x float> @f(<16 x float> %x) {
 }
 """
 
-if OPTIONS:  # here, as numba reads its settings when it decorates the first function
+if OPTIONS:  # numba reads its settings when it decorates the first function
     _features = codegen.get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
-    config.CPU_FEATURES = f"{_features},{OPTIONS}"
+    if f"{OPTIONS}," not in _features:
+        config.CPU_FEATURES = f"{_features},{OPTIONS}"
 
 
 @cache

@@ -20,7 +20,7 @@ from .native import Address, Floats, floats, native
 from .panels import multiply_tiles
 from .vectors import I64, LINE, load, multiply_add, places, specialised, store
 
-NEAR = 64  # inputs whose gradients are summed before the next ones'
+NEAR = 64  # inputs whose gradients are summed at a time
 LANES = 64 if isa() == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
 
 

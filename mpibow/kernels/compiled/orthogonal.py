@@ -174,7 +174,7 @@ def _scale(address: int, size: int, factor: float) -> None:
 
 @inlined
 def _or_1(divisor: float) -> float:
-    return divisor if divisor != 0.0 else 1.0
+    return divisor or 1.0
 
 
 @compiled

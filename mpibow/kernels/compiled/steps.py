@@ -26,7 +26,7 @@ def summed(function: F) -> F:
 
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
-BLOCK = 2048  # elements of each row before the next: what rows share stays in L1 or L2
+BLOCK = 2048  # elements of a row before the next: what rows share stays in L2
 
 
 @summed
@@ -81,11 +81,11 @@ def copied(source: Array, target: Array) -> None:
 
 @inlined
 def mean_of(rows: Array, a: int, b: int, mean: Array) -> None:
-    """mean[: b - a] <- the mean of the rows' elements a to b, added up in row order."""
+    """mean <- the mean of the rows' elements a to b, added up in row order."""
     number = mean.dtype.type
     copied(rows[0, a:b], mean)
     for row in rows[1:]:
-        scaled_into(mean[: b - a], row[a:b], number(1))
+        scaled_into(mean, row[a:b], number(1))
     share = number(1.0 / len(rows))
     for j in range(b - a):
         mean[j] *= share
