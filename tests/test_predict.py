@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 from pathlib import Path
 
@@ -60,16 +59,20 @@ def here(trained: Path, tmp_path, monkeypatch) -> Path:
 
 def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
     assert main([*arguments, "--csv"]) == 0
-    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    return list(csv.DictReader(capsys.readouterr().out.splitlines()))
+
+
+def likely(rows: list[dict]) -> np.ndarray:
+    """The last digit depends on how many samples a kernel gets at once."""
+    return np.array([row["probability"] for row in rows], float)
 
 
 def test_records_are_predicted_as_an_evaluation_predicts_them(here: Path, capsys):
-    with Path("evaluated.csv").open() as file:
-        expected = list(csv.DictReader(file))
+    expected = list(csv.DictReader(Path("evaluated.csv").read_text().splitlines()))
     found = predicted(capsys, "runs/run", "data/test")
     assert [row["sample"] for row in found] == [f"data/test[{n}]" for n in range(20)]
     assert [row["class"] for row in found] == [NAMES[int(row["predicted"])] for row in expected]
-    assert [row["probability"] for row in found] == [row["probability"] for row in expected]
+    assert likely(found) == pytest.approx(likely(expected), abs=2e-6)
 
 
 def test_so_are_arrays(here: Path, capsys):
@@ -77,11 +80,11 @@ def test_so_are_arrays(here: Path, capsys):
     np.save("all.npy", images)
     np.save("one.npy", images[4])
     np.savez("named.npz", whatever=images[:2])
-    expected = [row["probability"] for row in predicted(capsys, "runs/run", "data/test")]
+    expected = likely(predicted(capsys, "runs/run", "data/test"))
     mb.load("runs/run").save("net.safetensors")
     for net in ("net.safetensors", str(newest_first(Path("runs/run/checkpoints"))[0])):
         found = predicted(capsys, net, "all.npy", "one.npy", "named.npz", "--batch-size", "7")
-        assert [row["probability"] for row in found] == [*expected, expected[4], *expected[:2]]
+        assert likely(found) == pytest.approx([*expected, expected[4], *expected[:2]], abs=2e-6)
         assert [row["sample"] for row in found][19:] == ["all.npy[19]", "one.npy", "named.npz[0]", "named.npz[1]"]
 
 
@@ -109,7 +112,7 @@ def test_images_of_another_size_and_kind_are_scaled(here: Path, capsys):
     np.save("small.npy", large.reshape(6, 4, 6, 4).mean(axis=(1, 3)).round().astype(np.uint8)[None])
     large_row, small = predicted(capsys, "runs/run", "large.png", "small.npy")
     assert large_row["class"] == small["class"]
-    whole, cropped = (predicted(capsys, "runs/run", "wide.png", *more)[0]["probability"] for more in ((), ("--crop",)))
+    whole, cropped = (likely(predicted(capsys, "runs/run", "wide.png", *more)) for more in ((), ("--crop",)))
     assert whole != cropped
 
 
