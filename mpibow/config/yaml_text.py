@@ -54,7 +54,9 @@ def read(path: Path) -> JsonObject:
     try:
         text = path.read_text(encoding="utf-8")  # a pipe too: `train <(envsubst < template.yaml)`
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {reason(error)}{_shipped(path)}") from error
+        found = launch_file(path.name)
+        more = f"; mpibow launch --copy {stem(found)} writes launch/{found}" if found and not path.exists() else ""
+        raise ConfigError(f"{path}: cannot be read: {reason(error)}{more}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: must be UTF-8 text, got byte {error.object[error.start]:#x} at {error.start}"
@@ -63,12 +65,6 @@ def read(path: Path) -> JsonObject:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{path}: must be a mapping of settings, got {show(value)}")
     return value
-
-
-def _shipped(path: Path) -> str:
-    """The command to type if `path`, which cannot be read, has the name of a launch file of mpibow."""
-    found = launch_file(path.name)
-    return f"; mpibow launch --copy {stem(found)} writes launch/{found}" if found and not path.exists() else ""
 
 
 def parse(text: str, origin: str) -> Any:

@@ -118,6 +118,7 @@ class BoundPlan:
         buffers = self.plan.buffers[node.name]
         backward = step.kind == "backward"
         scratch = buffers.backward if backward else buffers.forward
+        wanted = dict(zip(step.wanted, step.writes, strict=True)) if backward else {}
         call = Call(
             name=plain(node.name),
             op=node.op,
@@ -130,7 +131,7 @@ class BoundPlan:
             scratch={key: self._buffer(scratch_name(step, key), *spec) for key, spec in scratch.items()},
             dy=self._value(gradient(node.name)) if backward else np.empty(0),
             dys=tuple(self._value(gradient(name)) for name in node.made) if backward and node.outputs > 1 else (),
-            dx=self._dx(step) if backward else (),
+            dx=tuple(self._value(wanted[i]) if i in wanted else None for i in range(backward * len(node.inputs))),
             dw={key: self._value(name) for key, name in step.gradients.items()},
             shapes=self.plan.shapes[node.name],
             peers=self._peers,
@@ -140,10 +141,6 @@ class BoundPlan:
         if kernel.backward is None:
             raise ShapeError(f"{node.name}: {node.op.kind} has no gradient in this kernel set")
         return kernel.backward(call)
-
-    def _dx(self, step: Step) -> tuple[Array | None, ...]:
-        wanted = dict(zip(step.wanted, step.writes, strict=True))
-        return tuple(self._value(wanted[i]) if i in wanted else None for i in range(len(step.node.inputs)))
 
     def _value(self, name: str) -> Array:
         value = self.plan.program.values[name]

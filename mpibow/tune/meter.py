@@ -42,16 +42,15 @@ class Reading:
     whole: Estimate
     elapsed: float
 
-    def sure(self, span: WindowSpan) -> bool:
-        return max(self.own.relative, self.whole.relative) <= span.precision and self.elapsed >= span.least
-
 
 def enough(readings: Sequence[Reading | None], span: WindowSpan) -> bool:
     """Whether a window may close: every rank's times are precise enough, or the time is up. The same on every rank."""
     known = [reading for reading in readings if reading is not None]
     if len(known) < len(readings):
         return False
-    return all(reading.sure(span) for reading in known) or max(reading.elapsed for reading in known) >= span.most
+    relative = max(max(reading.own.relative, reading.whole.relative) for reading in known)
+    elapsed = [reading.elapsed for reading in known]
+    return (relative <= span.precision and min(elapsed) >= span.least) or max(elapsed) >= span.most
 
 
 class Meter:

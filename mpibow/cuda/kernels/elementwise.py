@@ -120,14 +120,6 @@ def cast(x: Array, y: PlanArray, factor: PlanArray = None) -> Launch:
     return Launch(kernel, turns(x.size, lanes(x.dtype, y.dtype)), (x, y, factor, np.int64(x.size)))
 
 
-def convert_forward(call: Call) -> Launches:
-    return [cast(call.x0, call.y)]
-
-
-def convert_backward(call: Call) -> Launches:
-    return [cast(call.dy, call.dx0)]
-
-
 def fill(y: PlanArray, value: float, factor: PlanArray = None) -> Launch:
     """y <- value, times factor (1,) float32 where there is one."""
     return _launch("fill", y, float(value), factor)

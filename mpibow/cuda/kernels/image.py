@@ -29,7 +29,7 @@ def _pixel(x: Array) -> str:
     return "unsigned char" if x.dtype == np.uint8 else kind(x)
 
 
-def _window(call: Call, counters: Array | None, pad: int, flip: bool) -> Launches:
+def window(call: Call, counters: Array | None, pad: int, flip: bool) -> Launches:
     x, y = call.x0, call.y
     (_, channels, height, width), (n, _, rows, columns) = x.shape, y.shape
     grid = (turns(channels * rows * columns)[0], n, 1)
@@ -38,11 +38,7 @@ def _window(call: Call, counters: Array | None, pad: int, flip: bool) -> Launche
 
 
 def augment_forward(call: Call) -> Launches:
-    return _window(call, call.x[1], call.op.pad, call.op.flip)
-
-
-def crop_forward(call: Call) -> Launches:
-    return _window(call, None, 0, False)
+    return window(call, call.x[1], call.op.pad, call.op.flip)
 
 
 def cutout_forward(call: Call) -> Launches:
@@ -79,10 +75,6 @@ def normalise_forward(call: Call) -> Launches:
 def shares_forward(call: Call) -> Launches:
     table = Constant(larger_shares(call.op.alpha).astype(np.float32))
     return launch("mix_shares", turns(call.y.size), call.x0, table, call.y, _node(call), call.y.size)
-
-
-def mix_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
-    return Formats((given[0], "a"), given[0])
 
 
 def mix_forward(call: Call) -> Launches:

@@ -9,7 +9,7 @@ from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import address_of
 from mpibow.errors import ShapeError
 from mpibow.graph import Array, Call, Formats, Op, Shape, Shapes, Tags
-from mpibow.graph.formats import Reorder, parse, physical
+from mpibow.graph.formats import parse, physical
 from mpibow.ops.moves import axis_in_memory
 
 from .kernels import UNITS, Launch, Launches, instance, turns
@@ -18,10 +18,6 @@ TILE, ROWS = 32, 8  # as in layout.cu
 PACK = 16  # bytes that a thread copies at once where rows are whole packs
 WORD = 4  # bytes that go along with a row, such as a label
 LAST = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}  # channels innermost, by the number of axes
-
-
-def reorder_formats(op: Reorder, shapes: Shapes, given: Tags) -> Formats:
-    return Formats((op.source,), op.target)
 
 
 def transposed(source: str, target: str, shape: Shape) -> tuple[int, int, int]:

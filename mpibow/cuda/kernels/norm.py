@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph import Buffers, Call, Op, Shapes, Spec
+from mpibow.graph import Buffers, Call, Shapes, Spec
 from mpibow.ops import LayerNorm
 from mpibow.ops.wide import WideLayerNorm
 
@@ -55,10 +55,6 @@ def layer_backward(call: Call) -> Launches:
         rest = (mean, inverse, dx, rows, features, group, replicas)
         launches += launch("layer_norm_back", warps(rows), call.dy, x, call.w["weight"], *rest, of=(kind(x),))
     return launches
-
-
-def response_buffers(op: Op, shapes: Shapes) -> Buffers:
-    return Buffers(saved={"base": (shapes.y, "float32")})
 
 
 def _places(call: Call) -> tuple[int, int, np.int64]:

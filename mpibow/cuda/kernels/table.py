@@ -82,7 +82,11 @@ _DROPOUT = LaunchKernel(
     elementwise.dropout_forward, elementwise.dropout_backward, elementwise.dropout_buffers, elementwise.counter_formats
 )
 _LAYER_NORM = LaunchKernel(norm.layer_forward, norm.layer_backward, norm.layer_buffers)
-_RESPONSE = _same(norm.response_forward, norm.response_backward, norm.response_buffers)
+_RESPONSE = _same(
+    norm.response_forward,
+    norm.response_backward,
+    lambda op, shapes: Buffers(saved={"base": (shapes.y, "float32")}),
+)
 _SOFTMAX = _same(loss.softmax_forward, loss.softmax_backward)
 
 
@@ -96,15 +100,21 @@ def _pointwise(op: type[Op]) -> LaunchKernel:
 LAUNCHED: Mapping[type[Op], LaunchKernel] = {
     **{op: _pointwise(op) for op in ops.POINTWISE},
     AddRelu: _same(partial(elementwise.sum_forward, least=0.0), elementwise.add_relu_backward),
-    Convert: _same(elementwise.convert_forward, elementwise.convert_backward),
-    Reorder: LaunchKernel(layout.reorder_forward, layout.reorder_backward, formats=layout.reorder_formats),
+    Convert: _same(
+        lambda call: [elementwise.cast(call.x0, call.y)], lambda call: [elementwise.cast(call.dy, call.dx0)]
+    ),
+    Reorder: LaunchKernel(
+        layout.reorder_forward,
+        layout.reorder_backward,
+        formats=lambda op, shapes, given: Formats((op.source,), op.target),
+    ),
     Sum: _same(elementwise.sum_forward),
     ops.Accuracy: LaunchKernel(loss.accuracy_forward),
     ops.AdaptiveAvgPool2d: _AVERAGE,
     ops.Add: _same(elementwise.add_forward, elementwise.add_backward),
     ops.Augment: LaunchKernel(image.augment_forward),
     ops.AvgPool2d: _AVERAGE,
-    ops.CentreCrop: LaunchKernel(image.crop_forward),
+    ops.CentreCrop: LaunchKernel(lambda call: image.window(call, None, 0, False)),
     ops.ClippedRelu: _UNARY,
     ops.Concat: _same(layout.concat_forward, layout.concat_backward),
     ops.Cutout: LaunchKernel(image.cutout_forward, formats=elementwise.counter_formats),
@@ -120,7 +130,7 @@ LAUNCHED: Mapping[type[Op], LaunchKernel] = {
     ),
     ops.MaxPool2d: LaunchKernel(pool.max_forward, pool.max_backward, pool.max_buffers, pool.formats),
     ops.Maximum: _same(elementwise.maximum_forward, elementwise.maximum_backward, elementwise.maximum_buffers),
-    ops.Mix: LaunchKernel(image.mix_forward, formats=image.mix_formats),
+    ops.Mix: LaunchKernel(image.mix_forward, formats=lambda op, shapes, given: Formats((given[0], "a"), given[0])),
     ops.MixShares: LaunchKernel(image.shares_forward),
     ops.Multiply: _same(elementwise.multiply_forward, elementwise.multiply_backward),
     ops.Normalise: LaunchKernel(image.normalise_forward, formats=image.normalise_formats),
