@@ -140,7 +140,6 @@ class ByNodes:
             self._mine, self._tokens = np.zeros(1, np.int64), np.zeros((leaders.nodes, 1), np.int64)
             self._messages = leaders.messages([*self._tokens], [self._mine] * leaders.nodes, MEETING)
         self.test: Row | None = None  # of the messages that it waits for
-        self.written = False  # whether all of this node are here, for the same call
 
     def come(self, token: int) -> None:
         self._steps = self._meet(token)
@@ -153,9 +152,9 @@ class ByNodes:
         return self._alike
 
     def _meet(self, token: int) -> Iterator[bool]:
-        self._alike, self.written = True, False
+        self._alike = True
         yield from self._meet_here(token)
-        found, self.written = True, self._alike
+        found = True
         if self._leaders is not None:
             self._mine[:] = token if self._alike else -1
             self._tokens[:] = self._mine  # this node's too

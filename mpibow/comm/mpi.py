@@ -32,7 +32,6 @@ SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has not
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds
 PAUSES = 200, 1000  # microseconds that a communication thread sleeps while it waits for data, or for learners
 MANY = 50  # of them before it looks for its launcher
-LOOKS = 20  # for messages, on the main thread, before it looks for its launcher
 NOTHING = np.zeros((0, 5), np.int64)  # commands
 FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail alike
 ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
@@ -45,7 +44,7 @@ class Mpi(InPlace):
     blocks in MPI: MPI itself would spin on a core that a learner wants. The main thread sleeps less: it is a learner's,
     and the core its own. The meeting also carries each rank's call, so that ranks which make different calls raise
     CommunicationError instead of hanging. So does a rank whose launcher was killed: MPI itself does not notice that.
-    All-reduces between nodes send while the ranks meet.
+    An all-reduce in parts sends its parts while the ranks meet.
 
     Sums have one order, whatever the array's length and however it is cut: those of a node's ranks, one after the
     other, then the nodes', one after the other. A node's ranks add up in shared memory, each a share of the array,
@@ -101,11 +100,6 @@ class Mpi(InPlace):
         return bool(self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED)
 
     @property
-    def _alone(self) -> bool:
-        """Whether the caller is the main thread."""
-        return threading.current_thread() is threading.main_thread()
-
-    @property
     def thread_level(self) -> str:
         names = ("single", "funneled", "serialized", "multiple")
         level = self._mpi.Query_thread()
@@ -134,7 +128,7 @@ class Mpi(InPlace):
     def allreduce(self, array: Array, stream: object = None) -> None:
         if (shared := rows_of(array)) is not None:
             called, rows, rough = shared.find(array)
-            with self._call(called, late=not self._together):
+            with self._call(called):
                 self._add_up(rows[:, : array.size], rough, shared.sums)
             return
         whole = flat(array)
@@ -232,8 +226,8 @@ class Mpi(InPlace):
             part[:] = row
 
     def _add_up(self, rows: Array, rough: int, kept: dict[Any, Any]) -> None:
-        """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which a rank has written when it comes
-        to the call; `kept` are those of this memory."""
+        """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written; `kept`
+        are those of this memory."""
         if self._together:
             for part, _ in self._shares_of(rows, rough):
                 add_up(part)
@@ -241,13 +235,8 @@ class Mpi(InPlace):
             key = rows.ctypes.data, rows.shape, rows.dtype, rough * self.narrow
             sums = kept[key] = kept.get(key) or self._sums([[(rows, rough)]])
             sums.begin(0)
-            steps, looks = np.array([1, 0]), LOOKS if self._alone else 1
-
-            def work(met: bool) -> bool:
-                return bool(sums.work(NOTHING, NOTHING, steps, met, self._meeting.test, (0, 0, looks)))
-
-            self._finish(lambda: self._alike(self.pulse.waiting) or (self._meeting.written and work(False)))
-            self._finish(lambda: work(True), longest=SHORTEST_SLEEP)
+            steps = np.array([1, 0])
+            self._finish(lambda: sums.work(NOTHING, NOTHING, steps, True, None, (0, 0, 1)), longest=SHORTEST_SLEEP)
         if len(rows) > 1:
             self._meet_here()
 
@@ -284,7 +273,7 @@ class Mpi(InPlace):
         """A call, inside of which all ranks are there; `late`: they meet meanwhile, and `_alike` is asked."""
         if not self._free.acquire(blocking=False):
             raise CommunicationError(f"{what}: another call is under way on a second thread, or one was cut short")
-        self.pulse.waiting = what
+        self.pulse.waiting = "" if late else what
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be sent.
         try:
             self._come(what)
@@ -326,11 +315,12 @@ class Mpi(InPlace):
     ) -> bool:
         """Sleeps until `is_over`; False after `seconds`, or without a launcher."""
         start = time.monotonic()
+        alone = threading.current_thread() is threading.main_thread()
         while not is_over():
             waited = time.monotonic() - start
             if (seconds is not None and waited > seconds) or os.getppid() != self._launcher:
                 return False
-            if self._alone and waited < self._spin:
+            if alone and waited < self._spin:
                 os.sched_yield()
             elif waited > SPIN:
                 time.sleep(min(max(waited / 16, SHORTEST_SLEEP), longest))  # late by a sixteenth, or 0.1 ms

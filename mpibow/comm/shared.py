@@ -104,7 +104,7 @@ class ByMessages:
     One meeting after the other; `token` (32 bits) identifies the call that this rank comes for.
     """
 
-    test, written = None, False  # as ByNodes has them
+    test = None  # as ByNodes has one
 
     def __init__(self, mpi: ModuleType, comm: Any) -> None:
         self._mpi, self._comm = mpi, comm
@@ -130,7 +130,7 @@ class ByBoard:
     stores are visible before its word. Words alternate: a rank at the next meeting has not overwritten this one's.
     """
 
-    test, written = None, False
+    test = None
 
     def __init__(self, shared: SharedRows, rank: int) -> None:
         self.rows = shared.rows

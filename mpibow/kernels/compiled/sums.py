@@ -16,7 +16,7 @@ UNDER_WAY = 3  # pieces at a time: one is added up while others travel
 PART, AT, END = range(3)  # of a piece: its part, its next command, and the end of them
 FIRST, NEXT = range(2)  # of a window: the pieces under way
 WRITTEN, SUMMED = range(2)  # of steps: parts that this rank has written, and that are summed and `done`
-MINE, BEFORE, PARTS, MET, TEST, SLEEP, YIELD, PAUSE, REST, PAUSES = range(10)  # of numbers
+MINE, BEFORE, PARTS, MET, TEST, SLEEP, PAUSE, REST, PAUSES = range(9)  # of numbers
 BOARD = 2  # a rank's words on the board: the parts that it has written, and those that have ended, behind these two
 FAILED = -1
 
@@ -103,8 +103,7 @@ def work(
             if code != 0 or integers(row[3], 1)[0]:
                 return code
         if not moved and numbers[PAUSES] > 1:
-            pause = numbers[PAUSE if steps[WRITTEN] > steps[SUMMED] else REST]
-            call(numbers[SLEEP if pause else YIELD], pause, 0, 0, 0)
+            call(numbers[SLEEP], numbers[PAUSE if steps[WRITTEN] > steps[SUMMED] else REST], 0, 0, 0)
     return 0
 
 
@@ -113,7 +112,7 @@ def rehearse() -> None:
     one, table = np.zeros(1, np.float32), np.zeros((0, 5), np.int64)
     for function in (add, put):
         command(function, one, one)()
-    none, numbers = np.zeros((0, 3), np.int64), np.zeros(10, np.int64)  # no pauses: it returns at once
+    none, numbers = np.zeros((0, 3), np.int64), np.zeros(9, np.int64)  # no pauses: it returns at once
     work(table, none, numbers[:2], numbers[:2], np.zeros((1, 4), np.int64), numbers, table, table, table)
 
 
@@ -136,8 +135,8 @@ class Sums:
         self._pieces = np.array([[i for i, _ in pieces], ends[:-1], ends[1:]]).T.copy()
         self._table = np.concatenate([np.zeros((0, 5), np.int64), *(table for _, table in pieces)])
         self._window, self._board, self._kept, self._error = np.zeros(2, np.int64), board, parts, error
-        functions = address("MPI_Testall", library), address("usleep"), address("sched_yield")
-        self._numbers = np.array([mine, 0, len(parts), 0, *functions, 0, 0, 1])
+        test, sleep = address("MPI_Testall", library), address("usleep")
+        self._numbers = np.array([mine, 0, len(parts), 0, test, sleep, 0, 0, 1])
 
     def begin(self, before: int) -> None:
         """`before` parts have been on the board."""
