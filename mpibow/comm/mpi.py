@@ -68,6 +68,7 @@ class Mpi(InPlace):
         self._largest = largest
         self._spin = SPIN_ALONE if self.local_size <= machine_cores() else SPIN
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
+        self._refused = False  # whether ranks have made different calls: between nodes only `leave` may follow
         self._launcher = os.getppid()
         self._meeting: ByMessages | ByBoard | ByNodes = ByMessages(mpi, self._comm)
         leaders: list[int] = world.allgather(local.bcast(self.rank))  # by rank, the first rank of its node
@@ -185,7 +186,7 @@ class Mpi(InPlace):
 
         With code 0 it waits for the others, else for a second only.
         """
-        if not self._free.acquire(blocking=False):
+        if not (self._refused or self._free.acquire(blocking=False)):
             return None
         self.pulse.waiting = "their end"
         end = _end(code, text)
@@ -303,7 +304,9 @@ class Mpi(InPlace):
         """Whether all ranks are here. Raises CommunicationError where they make different calls."""
         here = self._meeting.all_here()
         if here and not self._meeting.alike():
-            self._free.release()  # all of them know, so they are in step
+            self._refused = True
+            if self._together:  # all of them know, so they are in step; between nodes messages may be under way
+                self._free.release()
             self._refuse(self._comm.allgather(what))
         return here
 

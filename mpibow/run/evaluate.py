@@ -134,7 +134,12 @@ class Evaluator:
             if n < self._batch and self._mixes is None:
                 self._mixes = mixes(partial(plan, slot), slot, outputs, n)
             if n < self._batch and self._mixes:
-                plan, slot = self._rest(data, n)
+                if n not in self._rests:
+                    rest = compile_plan(
+                        self._build(n), self.plan.layout, self.plan.kernels, self.plan.dtype, training=False
+                    )
+                    self._rests[n] = self._bind(rest, self._centre, self._statistics), arrays_for(data, n)
+                plan, slot = self._rests[n]
                 read_into(data, samples[:n], slot)
                 outputs = plan(slot)
             pulse.beat()
@@ -152,12 +157,6 @@ class Evaluator:
             if each is not None:
                 each(samples[:n], slot["label"][:n].copy(), outputs["logits"][:n].copy())
         return totals, measured
-
-    def _rest(self, data: Samples, n: int) -> tuple[Compute, dict[str, Array]]:
-        if n not in self._rests:
-            plan = compile_plan(self._build(n), self.plan.layout, self.plan.kernels, self.plan.dtype, training=False)
-            self._rests[n] = self._bind(plan, self._centre, self._statistics), arrays_for(data, n)
-        return self._rests[n]
 
 
 def _added(parts: Sequence[Sequence[Any]]) -> list[Any]:
