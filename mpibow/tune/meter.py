@@ -48,9 +48,9 @@ def enough(readings: Sequence[Reading | None], span: WindowSpan) -> bool:
     known = [reading for reading in readings if reading is not None]
     if len(known) < len(readings):
         return False
-    relative = max(max(reading.own.relative, reading.whole.relative) for reading in known)
-    elapsed = [reading.elapsed for reading in known]
-    return (relative <= span.precision and min(elapsed) >= span.least) or max(elapsed) >= span.most
+    return all(
+        max(each.own.relative, each.whole.relative) <= span.precision and each.elapsed >= span.least for each in known
+    ) or any(each.elapsed >= span.most for each in known)
 
 
 class Meter:
