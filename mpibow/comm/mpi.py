@@ -68,7 +68,7 @@ class Mpi(InPlace):
         self._largest = largest
         self._spin = SPIN_ALONE if self.local_size <= machine_cores() else SPIN
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
-        self._refused = False  # whether ranks have made different calls: between nodes only `leave` may follow
+        self._refused = False  # whether ranks of several nodes have made different calls: only `leave` may follow
         self._launcher = os.getppid()
         self._meeting: ByMessages | ByBoard | ByNodes = ByMessages(mpi, self._comm)
         leaders: list[int] = world.allgather(local.bcast(self.rank))  # by rank, the first rank of its node
@@ -273,7 +273,8 @@ class Mpi(InPlace):
     def _call(self, what: str, late: bool = False) -> Iterator[None]:
         """A call, inside of which all ranks are there; `late`: they meet meanwhile, and `_alike` is asked."""
         if not self._free.acquire(blocking=False):
-            raise CommunicationError(f"{what}: another call is under way on a second thread, or one was cut short")
+            why = "ranks have made different calls" if self._refused else "another is under way, or one was cut short"
+            raise CommunicationError(f"{what}: {why}")
         self.pulse.waiting = "" if late else what
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be sent.
         try:
@@ -284,6 +285,8 @@ class Mpi(InPlace):
             if late:
                 self._finish(lambda: self._alike(what))
         except self._mpi.Exception as error:
+            if late:  # as by messages of other lengths, if ranks make different calls
+                self._until(lambda: self._alike(what), FAREWELL)
             raise CommunicationError(f"{what}: MPI error: {error}") from error
         self.pulse.waiting = ""
         self.pulse.beats += 1
@@ -304,7 +307,7 @@ class Mpi(InPlace):
         """Whether all ranks are here. Raises CommunicationError where they make different calls."""
         here = self._meeting.all_here()
         if here and not self._meeting.alike():
-            self._refused = True
+            self._refused = not self._together
             if self._together:  # all of them know, so they are in step; between nodes messages may be under way
                 self._free.release()
             self._refuse(self._comm.allgather(what))

@@ -263,6 +263,19 @@ def names_calls_that_differ(comm: Communicator) -> None:
     others = {2: "rank 0", 3: "ranks 0, 2"}.get(comm.size, f"ranks 0, 2 to {comm.size - 1}")
     said = f"{others} all-reduce of 3 float32; rank 1 all-reduce of 4 float32"
     assert str(caught.value) == f"the ranks make different calls: {said}"
+    if comm.local_size < comm.size:  # messages between nodes may be under way
+        with pytest.raises(CommunicationError, match="barrier: ranks have made different calls"):
+            comm.barrier()
+
+
+def names_parts_that_differ(comm: Communicator) -> None:
+    """Messages of other lengths arrive before the ranks have met."""
+    array = comm.zeros(20_000, "float32")[: 10_000 + 5000 * (comm.rank == 1)]
+    parts = [[slice(0, array.size)]]
+    time.sleep(0.05 * comm.rank)
+    with pytest.raises(CommunicationError) as caught:
+        comm.in_parts(array, parts)(called(lambda: None), called(lambda: None), np.array([1, 0]))
+    assert "rank 1 all-reduce in 1 parts of 15000 float32" in str(caught.value)
 
 
 CHECKS = (

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.comm.checks import CHECKS
+from tests.comm.checks import CHECKS, names_parts_that_differ
 from tests.launching import run, well
 from tests.nodes.hosts import cluster, needs_nodes
 
@@ -34,8 +34,11 @@ def test_the_network_is_chosen(network):
 
 
 def main(communicator, note):
+    from mpibow.comm import Mpi
+
     for check in CHECKS:
         check(communicator)
+    names_parts_that_differ(Mpi())
     if communicator.rank == 0:
         print("all checks passed")
 
