@@ -136,7 +136,11 @@ class Workers:
         return task.done
 
     def _start(self) -> None:
-        size = BLOCKS * max(block_size(inputs) for _, inputs, _ in self._sets)
+        # Each block holds the arrays of PIECE samples.
+        size = BLOCKS * max(
+            sum(aligned(PIECE * int(np.prod(shape)) * dtype.itemsize) for shape, dtype in inputs.values())
+            for _, inputs, _ in self._sets
+        )
         context = multiprocessing.get_context("spawn")
         for place in range(self.count):
             ours, theirs = context.Pipe()
@@ -217,11 +221,6 @@ def _death(worker: Worker) -> str:
         "is there enough memory? set workers lower, or to 0" if code and code < 0 else f"is the program safe? {GUARD}"
     )
     return f"{name}worker process {worker.process.pid} {how}{reading}; {remedy}"
-
-
-def block_size(inputs: Inputs) -> int:
-    """Bytes of a block, which holds the arrays of PIECE samples."""
-    return sum(aligned(PIECE * int(np.prod(shape)) * dtype.itemsize) for shape, dtype in inputs.values())
 
 
 def views(memory: mmap.mmap, block: int, inputs: Sequence[tuple[Shape, DType]]) -> list[Array]:

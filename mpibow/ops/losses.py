@@ -167,12 +167,12 @@ def cross_entropy(
         losses = soft_cross_entropy(flat, rows_of(label, at), smoothing=label_smoothing)
         return _by_sample(reshape(losses, rest), name)
     labels = label if rank == 2 else reshape(label, (-1,))
-    if weight is None:
-        weights = None
-        losses = softmax_cross_entropy(flat, labels, smoothing=label_smoothing, ignore=ignore_index)
-    else:
-        weights = tuple(map(float, weight))
+    weights = None if weight is None else tuple(map(float, weight))
+    if weights and label_smoothing:
         losses = soft_cross_entropy(flat, ClassTarget(weights, ignore_index, label_smoothing)(labels))
+    else:
+        losses = softmax_cross_entropy(flat, labels, smoothing=label_smoothing, ignore=ignore_index)
+        losses = losses * label_count(labels, ignore_index, weights) if weights else losses
     sums = losses if rank == 2 else sum(reshape(losses, rest))
     return counted_mean(sums, label_count(label, ignore_index, weights), name=name)
 

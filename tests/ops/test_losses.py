@@ -118,6 +118,16 @@ def test_a_label_that_is_no_class_gives_nan(wrong, weight: Sequence[float] | Non
     assert weight or np.isfinite(slope[[0, 2, 3]]).all()
 
 
+@pytest.mark.parametrize("weight", [None, (1.0, 2.0, 1.0)])
+def test_a_class_that_is_masked_out_costs_nothing(weight: Sequence[float] | None):
+    """Its logit is minus infinity: as in PyTorch, a loss of other classes stays finite."""
+    x = np.zeros((2, 3))
+    x[:, 1] = -np.inf
+    loss, slope = run(lambda x, label: mb.cross_entropy(x, label, weight=weight), x, np.array([0, 2], np.int32))
+    assert loss == pytest.approx(np.log(2))
+    np.testing.assert_allclose(slope, [[-0.25, 0, 0.25], [0.25, 0, -0.25]], atol=1e-15)
+
+
 @pytest.mark.parametrize("weight", [(1.0, 2.0), (1.0, -1.0, 1.0), (1.0, np.nan, 1.0)])
 def test_weights_that_are_none(weight: Sequence[float]):
     graph = Graph()

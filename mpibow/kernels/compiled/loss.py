@@ -119,10 +119,6 @@ def _classes(call: Call) -> Arguments:
     return {"classes": call.x0.shape[1]}
 
 
-def _ignored(call: Call) -> Arguments:
-    return {"ignores": call.op.ignore is not None, "ignore": call.op.ignore or 0, **_classes(call)}
-
-
 @native
 def batch_mean(sums: Floats, counts: Floats, y: Floats, factor: Floats) -> None:
     """y = sums n / sum(counts), 0 if sum(counts) is 0."""
@@ -181,5 +177,11 @@ KERNELS = {
     ),
     LabelCount: Kernel(count_forward),
     SoftCrossEntropy: Kernel(soft_cross_entropy.half(_classes), SCALE_ROWS, cross_entropy_buffers),
-    SoftmaxCrossEntropy: Kernel(cross_entropy.half(_ignored), SCALE_ROWS, cross_entropy_buffers),
+    SoftmaxCrossEntropy: Kernel(
+        cross_entropy.half(
+            lambda call: {"ignores": call.op.ignore is not None, "ignore": call.op.ignore or 0, **_classes(call)}
+        ),
+        SCALE_ROWS,
+        cross_entropy_buffers,
+    ),
 }
