@@ -113,7 +113,8 @@ def _draw_cell(axes: "Axes", panel: str, x: str, found: list[list[Curve]], *, to
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if panel in ("accuracy", "waits", "hidden"):
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.4g}%")
-    if panel == "loss" and _decades(found):
+    values = [y for run in found for curve in run for y in curve.raw or curve.y]
+    if panel == "loss" and 0 < 10 * min(values) < max(values):  # easier to compare so
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
     if panel == "speed":
@@ -127,12 +128,6 @@ def _draw_cell(axes: "Axes", panel: str, x: str, found: list[list[Curve]], *, to
     if not told and (len(legend) > 1 or (panel == "learners" and len(found) == 1)):
         lines = [Line2D([], [], **{**style, "color": "#555555"}) for style in legend.values()]
         axes.legend(lines, list(legend), labelcolor="#333333", fontsize="small")
-
-
-def _decades(found: list[list[Curve]]) -> bool:
-    """Whether the values are easier to compare on a logarithmic axis."""
-    values = [y for run in found for curve in run for y in curve.raw or curve.y]
-    return 0 < 10 * min(values) < max(values)
 
 
 def _colour(run: int) -> str:

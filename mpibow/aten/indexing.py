@@ -57,19 +57,18 @@ def _numbered(site: Site, self: Value, indices: Sequence[Value | None]) -> dict[
     return found
 
 
-def _number_of(extent: int, batch: int) -> Tensor:
-    """An extent as a tensor; the batch size not as a constant, which would hold for this size alone."""
-    if extent != batch:
-        return ops.constant(extent)
-    return integer(integer_reduction(ops.arange(batch), "max", 0), "+", ops.constant(1))
-
-
 def _flat_places(places: Sequence[Array | Tensor], extents: Sequence[int], batch: int) -> Array | Tensor:
     """The numbers of rows of a table whose first axes, of these extents, have become one."""
     if not any(isinstance(each, Tensor) for each in places):
         arrays = [np.asarray(each) % extent for each, extent in zip(places, extents, strict=True)]
         return np.asarray(np.ravel_multi_index(tuple(np.broadcast_arrays(*arrays)), tuple(extents)))
-    sizes = [_number_of(extent, batch) for extent in extents]
+    # The batch size is no constant, which would hold for this size alone.
+    sizes = [
+        ops.constant(extent)
+        if extent != batch
+        else integer(integer_reduction(ops.arange(batch), "max", 0), "+", ops.constant(1))
+        for extent in extents
+    ]
     flat, *others = (
         integer(each if isinstance(each, Tensor) else ops.constant(each), FROM_START, size)
         for each, size in zip(places, sizes, strict=True)

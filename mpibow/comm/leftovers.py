@@ -27,7 +27,11 @@ def sweep(memory: Path = Path("/dev/shm"), folders: Path | None = None, age: flo
     """Removes dead jobs' leftovers in `memory` and `folders`; returns a message, '' if there are none."""
     folders = Path(os.environ.get("PMIX_SYSTEM_TMPDIR", tempfile.gettempdir())) if folders is None else folders
     found = [path for path in _named(memory, MEMORY, age) if path.is_file()]
-    found += [path for path in _named(folders, SESSION, age) if path.is_dir() and _is_dead(path)]
+    for path in _named(folders, SESSION, age):
+        pid = path.name.removeprefix("ompi.")
+        # Of an mpirun of this node that is no more.
+        if (path / f"pmix.{socket.gethostname()}.tool.{pid}").exists() and not Path(f"/proc/{pid}").exists():
+            found.append(path)
     if not found or (used := _used()) is None:
         return ""
     gone, size = 0, 0
@@ -57,12 +61,6 @@ def _named(place: Path, pattern: re.Pattern[str], age: float) -> Iterator[Path]:
                 old = time.time() - max(found.st_mtime, found.st_ctime) >= age
                 if old and found.st_uid == os.getuid() and not stat.S_ISLNK(found.st_mode):
                     yield Path(entry.path)
-
-
-def _is_dead(session: Path) -> bool:
-    """Whether the mpirun of this folder was one of this node, and is no more."""
-    pid = session.name.removeprefix("ompi.")
-    return (session / f"pmix.{socket.gethostname()}.tool.{pid}").exists() and not Path(f"/proc/{pid}").exists()
 
 
 def _used() -> set[str] | None:

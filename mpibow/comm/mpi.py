@@ -138,7 +138,18 @@ class Mpi(InPlace):
                 for start in range(0, whole.size, self._largest):
                     self._comm.Allreduce(self._mpi.IN_PLACE, whole[start : start + self._largest])
             else:
-                self._add_up_by(self._scratch.rows.view(whole.dtype), whole)
+                rows = self._scratch.rows.view(whole.dtype)
+                step = rows.shape[1]
+                for start in range(0, whole.size, step):  # by way of the scratch
+                    part = whole[start : start + step]
+                    row = rows[self.local_rank % len(rows), : part.size]
+                    row[:] = part
+                    if len(rows) > 1:
+                        self._meet_here()
+                    # Few sizes: each keeps messages.
+                    grain = 1 if self._together else 1 << max(part.size.bit_length() - 3, 0)
+                    self._add_up(rows[:, : -(-part.size // grain) * grain], 0, self._scratch.sums)
+                    part[:] = row
 
     def in_parts(self, array: Array, parts: Parts) -> SumInParts:
         shared = rows_of(array)
@@ -212,19 +223,6 @@ class Mpi(InPlace):
     def _own(self, size: int, dtype: str) -> SharedRows:
         """Memory as `zeros` gives it, of a rank that shares none with others."""
         return SharedRows(mmap(-1, size * np.dtype(dtype).itemsize + 8), 0, 1, size, dtype)  # never empty
-
-    def _add_up_by(self, rows: Array, whole: Array) -> None:
-        """Adds up `whole` of all ranks by way of their `rows`, part after part."""
-        step = rows.shape[1]
-        for start in range(0, whole.size, step):
-            part = whole[start : start + step]
-            row = rows[self.local_rank % len(rows), : part.size]
-            row[:] = part
-            if len(rows) > 1:
-                self._meet_here()
-            grain = 1 if self._together else 1 << max(part.size.bit_length() - 3, 0)  # few sizes: each keeps messages
-            self._add_up(rows[:, : -(-part.size // grain) * grain], 0, self._scratch.sums)
-            part[:] = row
 
     def _add_up(self, rows: Array, rough: int, kept: dict[Any, Any]) -> None:
         """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written; `kept`

@@ -141,7 +141,12 @@ def classes_of(
     has. Raises RecordError where folders are hardly two classes, or training lacks a class.
     """
     every = sorted({folder for part in found.values() for folder in part.images})
-    _refuse_links(found)
+    seen = dict[tuple[int, int], Path]()
+    for part in found.values():
+        for folder in part.images:
+            path = part.path / folder
+            if (other := seen.setdefault(identity(path), path)) != path:  # their images would be twice
+                raise RecordError(f"{path}: is {other}, by a link; remove one of them")
     if chosen is None:
         _refuse_alike(every, source)
         chosen = {folder: folder for folder in every}
@@ -162,16 +167,6 @@ def classes_of(
             + (f", none of {some(none)}" if none else "")
         )
     return {folder: classes.index(name) for folder, name in chosen.items()}, classes
-
-
-def _refuse_links(found: Mapping[str, ClassFolders]) -> None:
-    """Raises RecordError where two class folders, of whatever parts, are one by a link: their images would be twice."""
-    seen = dict[tuple[int, int], Path]()
-    for part in found.values():
-        for folder in part.images:
-            path = part.path / folder
-            if (other := seen.setdefault(identity(path), path)) != path:
-                raise RecordError(f"{path}: is {other}, by a link; remove one of them")
 
 
 def _refuse_alike(folders: Sequence[str], source: Path) -> None:

@@ -71,7 +71,9 @@ def stages_of(plan: "Plan", size: int, chunk: int, count: int) -> tuple[Stage, .
         held += int(chunks)
     stages, begin = list[Stage](), -2
     for end in ends:
-        chunks = _ranges(np.flatnonzero((begin < steps) & (steps <= end)))
+        numbers = np.flatnonzero((begin < steps) & (steps <= end))
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+        chunks = tuple(range(int(run[0]), int(run[-1]) + 1) for run in runs)
         extents = tuple(_extent(plan, part.start * chunk, part.stop * chunk) for part in chunks)
         stages.append(Stage(end, chunks, extents))
         begin = end
@@ -85,12 +87,6 @@ def steps_in(plan: "Plan", stages: Sequence[Stage], size: int, chunk: int) -> tu
         [min(int(begins[part.start : part.stop].min()) for part in stage.chunks) for stage in stages],
         [max(int(ends[part.start : part.stop].max()) for part in stage.chunks) for stage in stages],
     )
-
-
-def _ranges(numbers: Array) -> tuple[range, ...]:
-    """Ascending numbers as runs."""
-    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
-    return tuple(range(int(run[0]), int(run[-1]) + 1) for run in np.split(numbers, cuts))
 
 
 def _extent(plan: "Plan", start: int, stop: int) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """The memory of a rank: the bytes of one more learner, the free bytes, and the learners that fit."""
 
 import resource
-from collections.abc import Mapping
 
 import numpy as np
 import psutil
@@ -55,22 +54,6 @@ def free_memory(ranks: int) -> int:
     if limit == resource.RLIM_INFINITY:
         return share
     return min(share, max(limit - int(psutil.Process().memory_info().vms), 0))
-
-
-def check_group(comm: Communicator, need: Mapping[str, int]) -> None:
-    """Raises ConfigError where a control group leaves its ranks less than they `need`, in bytes by purpose. Collective.
-
-    The system grants them more, and kills them when they write to it.
-    """
-    everyone = comm.share((own_group(), sum(need.values()), memory_left()))
-    for group, _, left in everyone:
-        needs = [bytes_ for other, bytes_, _ in everyone if other == group]
-        if left is not None and sum(needs) > left:
-            parts = ", ".join(f"{in_words(size)} {purpose}" for purpose, size in need.items() if size)
-            raise ConfigError(
-                f"memory: {len(needs)} rank(s) of a control group need {in_words(sum(needs))} ({parts} each), and its "
-                f"limit leaves {in_words(left)}: use fewer learners or a smaller batch_size, or ask for more memory"
-            )
 
 
 def room_for(free: int, learner: int, most: int, lockable: int = 0, locked: int = 0) -> int:
@@ -132,15 +115,26 @@ class Memory:
         loading: Loading,
         averaging: RuleSettings,
     ) -> None:
-        """Raises ConfigError where k learners, each with so many states, cannot fit. Collective."""
+        """Raises ConfigError where k learners, each with so many states, cannot fit in what a control group leaves its
+        ranks. Collective.
+
+        The system grants them more, and kills them when they write to it.
+        """
         one, array = averaging.one_copy, copy_bytes(training)
         learners = k * learner_bytes(training, evaluation, loading.held.learner, states, one)
         centre = array * (3 if comm.size > 1 else 1)  # and the two arrays that ranks send in turn
-        check_group(
-            comm,
-            {
-                f"for {k} learner(s)": learners + (copy_bytes(training, states) if one else 0),
-                "for averaging": centre,
-                "for resident data": loading.resident,
-            },
-        )
+        need = {
+            f"for {k} learner(s)": learners + (copy_bytes(training, states) if one else 0),
+            "for averaging": centre,
+            "for resident data": loading.resident,
+        }
+        everyone = comm.share((own_group(), sum(need.values()), memory_left()))
+        for group, _, left in everyone:
+            needs = [bytes_ for other, bytes_, _ in everyone if other == group]
+            if left is not None and sum(needs) > left:
+                parts = ", ".join(f"{in_words(size)} {purpose}" for purpose, size in need.items() if size)
+                raise ConfigError(
+                    f"memory: {len(needs)} rank(s) of a control group need {in_words(sum(needs))} ({parts} each), and "
+                    f"its limit leaves {in_words(left)}: use fewer learners or a smaller batch_size, or ask for more "
+                    "memory"
+                )

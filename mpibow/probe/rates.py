@@ -208,7 +208,11 @@ def find_rate(job: Job, run: Run, comm: Communicator, ends: str, iterations: int
     """Prints the table, writes PLOT where matplotlib is installed, and returns the exit code. Raises ConfigError."""
     if comm.size > 1:
         raise ConfigError(f"--find-lr: runs on one rank, got {comm.size}; start it without mpirun")
-    lowest, highest = rates_of(ends)
+    first, _, last = ends.partition(":")
+    try:
+        lowest, highest = float(first), float(last)
+    except ValueError:
+        raise ConfigError(f"--find-lr-rates: must be two numbers, as 1e-6:10, got '{ends}'") from None
     found = range_test(job, run, lowest=lowest, highest=highest, iterations=iterations)
     print(found)
     if find_spec("matplotlib") is None:
@@ -217,12 +221,3 @@ def find_rate(job: Job, run: Run, comm: Communicator, ends: str, iterations: int
     found.plot(PLOT)
     print(PLOT)
     return 0
-
-
-def rates_of(ends: str) -> tuple[float, float]:
-    """FROM and TO of `--find-lr-rates`. Raises ConfigError where they are no numbers."""
-    first, _, last = ends.partition(":")
-    try:
-        return float(first), float(last)
-    except ValueError:
-        raise ConfigError(f"--find-lr-rates: must be two numbers, as 1e-6:10, got '{ends}'") from None

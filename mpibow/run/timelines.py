@@ -61,7 +61,13 @@ def replay_note(run: Path, job: Job) -> str:
         other = ", ".join(differing(renamed(yaml_text.read(path)), plain(job.config)))
     if other:
         why.append(f"different {other}")
-    if on_the_way := ", ".join(resumed_with(run)):
+    changed = {  # where the run was resumed
+        name
+        for line in read_file(run / "metrics.jsonl").split(b"\n")[:-1]
+        if (event := json.loads(line))["event"] == "start"
+        for name in event.get("other", ())
+    }
+    if on_the_way := ", ".join(name for name in OF_NUMBERS if name in changed):
         why.append(f"resumed with different {on_the_way}")
     if job.config.assignment == "first_come" and not job.device.enqueues:
         why.append("assignment: first_come")
@@ -104,17 +110,6 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
 def differing(then: JsonObject, now: JsonObject) -> list[str]:
     """The settings that make a run's numbers differ from those of the run that it replays."""
     return [name for name in OF_NUMBERS if then.get(name) != now.get(name)]
-
-
-def resumed_with(run: Path) -> list[str]:
-    """The settings of OF_NUMBERS that were changed where `run` was resumed, according to its metrics."""
-    found = {
-        name
-        for line in read_file(run / "metrics.jsonl").split(b"\n")[:-1]
-        if (event := json.loads(line))["event"] == "start"
-        for name in event.get("other", ())
-    }
-    return [name for name in OF_NUMBERS if name in found]
 
 
 def _follow(changes: list[Change], batch: int, event: JsonObject, where: str) -> None:

@@ -93,7 +93,9 @@ class DeviceBook(Book):
         return {i: loss for i, (loss, _, finite) in enumerate(self._late) if not finite}
 
     def scale_is_large(self) -> bool:
-        return self._gpu.scale.is_large()
+        """Whether it may still be halved."""
+        state = self._gpu.scale.state()
+        return state is not None and state[0] > 1.0
 
     def state(self) -> dict[str, Array]:
         rows = [[loss, hits, 0.0 if finite else math.nan] for loss, hits, finite in self._late]

@@ -35,11 +35,6 @@ class LossScale:
             scale, good = state
             self._machine.put(self.record, np.array([(scale, 1 / scale, good, INTERVAL)], LOSS_SCALE))
 
-    def is_large(self) -> bool:
-        """Whether it may still be halved."""
-        state = self.state()
-        return state is not None and state[0] > 1.0
-
 
 NARROW = ("bfloat16", "float16")
 
