@@ -148,6 +148,21 @@ def emitted(generate: Callable[..., None]) -> Callable[..., int]:
     return intrinsic(typed)
 
 
+def by_constants(count: int) -> Callable[[Callable[..., None]], Callable[..., int]]:
+    """`emitted`, whose first `count` values are constants of the kernel, of Literal, and integers for `generate`."""
+
+    def decorate(generate: Callable[..., None]) -> Callable[..., int]:
+        @wraps(generate)
+        def typed(typing: object, *kinds: types.Type) -> tuple[object, Callable[..., Value]]:
+            fixed = [kind.literal_value for kind in kinds[:count]]
+            kinds = (*kinds[:count], *[types.int64] * len(kinds[count:]))
+            return types.int64(*kinds), code_of(lambda b, *values: generate(b, *fixed, *values[count:]))
+
+        return intrinsic(prefer_literal=True)(typed)
+
+    return decorate
+
+
 def code_of(generate: Callable[..., None]) -> Callable[..., Value]:
     """The code of an intrinsic, generate(builder, *values); it returns 0."""
 

@@ -32,10 +32,10 @@ def operators(library: Library, fewer_products: bool = True) -> KernelTable:
     convolution = Convolution(library).kernel
     norm = batch_norm(library)
     pool = pooling(library)
-    if library.wide:
-        convolution = either(low.fits, low.KERNEL, convolution)
     if library.wide and fewer_products:
         convolution = either(winograd.fits, winograd.KERNEL, convolution)
+    if library.wide:
+        convolution = either(low.fits, low.KERNEL, convolution)
     return {
         **{op: replace(kernel, reference=True) for op, kernel in REFERENCE.items()},
         **COMPILED,

@@ -1,23 +1,30 @@
-"""Convolutions of 3x3 on low images, of 2 or 4 outputs a row, whose weights are most of what a pass reads.
+"""Convolutions of 3x3 on low images, of up to 8 outputs a row, whose weights are much of what a pass reads.
 
 C and K count blocks of 16 channels: x (n, C, h, w, 16), w (K, C, 3, 3, 16 of C, 16 of K), y (n, K, h', w', 16), padding
 1, h = stride h', w = stride w'. Blocks of weights are read once, two at a time, and stay in a core's first cache for
-all images. A strip is a row of so many images that it has 8 outputs: its sums, for two blocks of channels, stay in
+all images. A strip is a row of some images, of up to 8 outputs: its sums, for two blocks of channels, stay in
 registers. Taps that read padding are left out.
 """
 
 import math
+from typing import Literal, get_args
 
 from mpibow.graph import Buffers, Call, Kernel, Run, Shapes
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.vectors import BLOCK, LINE, turn
+from mpibow.kernels.isa import isa
 from mpibow.ops.fused import ConvRelu
 
+from . import winograd
 from .conv import Conv, before_relu, floats_of, in_blocks, plain
 from .conv_transpose import each_channel
-from .strips import STRIDES, STRIP, WIDTHS, add_taps, outer_products
+from .strips import STRIP, add_taps, outer_products
+from .winograd.tiles import fetch
 
+Wide = Literal[1, 2, 3, 4, 5, 6, 7, 8]  # outputs of a row
+Stride = Literal[1, 2]
+Some = Literal[1, 2, 4, 8]  # images of a strip
 TAPS = 9 * BLOCK  # bytes of all taps of 16 x 16 channels
 
 
@@ -32,8 +39,9 @@ def convolve(
     c: int,
     k: int,
     high: int,
-    wide: int,
-    stride: int,
+    wide: Wide,
+    stride: Stride,
+    some: Some,
     bias: Address = None,
 ) -> None:
     """y = the convolution of x (n, 16 c, stride high, stride wide), with a relu if `relu`; y has 16 k channels."""
@@ -43,7 +51,7 @@ def convolve(
     for block in range(0, k, 2):
         for part in range(c):
             taps = weight + (block * c + part) * TAPS
-            for image in range(0, n, STRIP // wide):
+            for image in range(0, n, some):
                 source = x + (image * c + part) * plane
                 to = y + (image * k + block) * place
                 for i in range(high):
@@ -52,6 +60,7 @@ def convolve(
                     add_taps(
                         wide,
                         stride,
+                        some,
                         0,
                         source + (stride * i + r - 1) * row,
                         taps + 3 * r * BLOCK,
@@ -66,12 +75,23 @@ def convolve(
                         part == 0,
                         bias + block * LINE if bias else zeros,
                         relu if part == c - 1 else 0,
+                        0 if image else (TAPS if part < c - 1 else (c + 1) * TAPS),
                     )
 
 
 @native
 def spread(
-    dy: Address, weight: Address, dx: Address, taps: Address, n: int, c: int, k: int, high: int, wide: int, stride: int
+    dy: Address,
+    weight: Address,
+    dx: Address,
+    taps: Address,
+    n: int,
+    c: int,
+    k: int,
+    high: int,
+    wide: Wide,
+    stride: Stride,
+    some: Some,
 ) -> None:
     """dx = the gradient of the inputs; taps is scratch, of two blocks."""
     zeros = taps + 2 * TAPS
@@ -82,8 +102,11 @@ def spread(
     for part in range(0, c, 2):
         for block in range(k):
             for tap in range(2 * 9):
-                turn(weight + (block * c + part) * TAPS + tap * BLOCK, taps + tap * BLOCK)
-            for image in range(0, n, STRIP // (stride * wide)):
+                here = weight + (block * c + part) * TAPS + tap * BLOCK
+                fetch(here + c * TAPS)
+                fetch(here + c * TAPS + BLOCK // 2)
+                turn(here, taps + tap * BLOCK)
+            for image in range(0, n, some):
                 source = dy + (image * k + block) * plane
                 to = dx + (image * c + part) * place
                 for i in range(stride * high):
@@ -94,6 +117,7 @@ def spread(
                     add_taps(
                         wide,
                         stride,
+                        some,
                         1,
                         source + (i + 1 - r) // stride * row,
                         taps + 3 * r * BLOCK,
@@ -108,12 +132,13 @@ def spread(
                         block == 0,
                         zeros,
                         0,
+                        0,
                     )
 
 
 @native
 def differentiate(
-    x: Address, dy: Address, dweight: Address, n: int, c: int, k: int, high: int, wide: int, stride: int
+    x: Address, dy: Address, dweight: Address, n: int, c: int, k: int, high: int, wide: Wide, stride: Stride
 ) -> None:
     """dweight = the gradient of the weights."""
     row, target = stride * wide * LINE, wide * LINE
@@ -141,13 +166,19 @@ def differentiate(
 
 
 def fits(op: Conv, shapes: Shapes) -> bool:
-    """Whether this is faster than oneDNN's convolution, as measured, and strips are whole."""
+    """Whether this is faster than oneDNN's convolution and Winograd's, as measured. With AVX-512 strips that are not
+    whole were not."""
     n, c, *size = shapes.x[0]
     k, high, wide = shapes.y[1:]
     op = plain(op)
     simple = (op.kernel, op.padding, op.dilation, op.groups) == ((3, 3), (1, 1), (1, 1), 1)
-    even = any(op.stride == (s, s) and size == [s * high, s * wide] for s in STRIDES)
-    return simple and even and wide in WIDTHS and n % (STRIP // wide) == 0 and c % 32 == k % 32 == 0
+    even = any(op.stride == (s, s) and size == [s * high, s * wide] for s in get_args(Stride))
+    if isa() == "AVX-512":
+        fast = wide in (2, 4) and n % (STRIP // wide) == 0
+    else:
+        few = wide <= 6 or (winograd.form(op, shapes) == 23 and (wide < 8 or n * high * wide < max(c, k)))
+        fast = wide <= STRIP and (few or not winograd.fits(op, shapes))
+    return simple and even and fast and c % 32 == k % 32 == 0
 
 
 def _extents(op: Conv, shapes: Shapes) -> dict[str, int]:
@@ -166,7 +197,9 @@ def buffers(op: Conv, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Command:
-    return convolve.on(call, relu=isinstance(call.op, ConvRelu), **_extents(call.op, call.shapes))
+    extents = _extents(call.op, call.shapes)
+    some = math.gcd(extents["n"], STRIP // extents["wide"])
+    return convolve.on(call, relu=isinstance(call.op, ConvRelu), some=some, **extents)
 
 
 def backward(call: Call) -> Run:
@@ -177,7 +210,8 @@ def backward(call: Call) -> Run:
     if "bias" in call.dw:
         runs.append(each_channel(call, dy, call.dw["bias"], back=True))
     if call.dx[0] is not None:
-        runs.append(spread.on(call, dy=dy, **extents))
+        some = math.gcd(extents["n"], max(1, STRIP // (extents["stride"] * extents["wide"])))
+        runs.append(spread.on(call, dy=dy, some=some, **extents))
     return together(runs)
 
 

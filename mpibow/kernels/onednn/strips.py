@@ -1,6 +1,6 @@
-"""The parts of low.py's loops, in LLVM's instructions: what a row of taps adds to strips of 8 outputs.
+"""The parts of low.py's loops, in LLVM's instructions: what a row of taps adds to strips of outputs.
 
-A strip is a row of so many images that it has 8 outputs; its sums, for two blocks of channels, stay in registers.
+A strip is a row of some images, of up to 8 outputs; its sums, for two blocks of channels, stay in registers.
 """
 
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from mpibow.kernels.compiled.vectors import (
     SUMS,
     VECTOR,
     ZERO,
+    ask,
+    by_constants,
     is_set,
     load,
     not_below,
     parts_of,
+    places,
     plus_product,
     registers,
     scalar_at,
-    specialised,
     store,
 )
 
-STRIP = 8  # outputs
-WIDTHS = (2, 4)  # of a row of y
-STRIDES = (1, 2)
+STRIP = 8  # outputs at most
 
 
 def _inputs(wide: int, stride: int, back: int, tap: int) -> Iterator[tuple[int, int]]:
@@ -42,11 +42,12 @@ def _inputs(wide: int, stride: int, back: int, tap: int) -> Iterator[tuple[int, 
             yield j, column
 
 
-@specialised(WIDTHS, STRIDES, (0, 1))
+@by_constants(4)
 def add_taps(
     b: IRBuilder,
     wide: int,
     stride: int,
+    images: int,
     back: int,
     x: Value,
     w: Value,
@@ -61,22 +62,22 @@ def add_taps(
     first: Value,
     bias: Value,
     relu: Value,
+    ahead: Value,
 ) -> None:
-    """Adds to a strip at y of two blocks of channels what `rows` rows of taps at w make of one block of x; `back`: to
-    one of the gradients of x, of those of y, whose rows are `wide`.
+    """Adds to a strip of `images` at y, of two blocks of channels, what `rows` rows of taps at w make of one block of
+    x; `back`: to one of the gradients of x, of those of y, whose rows are `wide`.
 
     Bytes: `up` from a row of taps to the next in x, `on` in w; `other` from block to block in w, `beside` in y; `apart`
     from image to image in x, `behind` in y. If `first`, sums start with the lines at `bias`; they are not below 0 if
-    `relu`."""
+    `relu`. Weights that lie `ahead` are prefetched."""
 
     across = stride * wide if back else wide
-    images = [I64(i) for i in range(STRIP // across)]
-    sources = [b.add(x, b.mul(i, apart)) for i in images]
-    targets = [[b.add(b.add(y, b.mul(i, behind)), b.mul(I64(k), beside)) for i in images] for k in (0, 1)]
-    for some in parts_of(2 * STRIP, SUMS):
-        places = [(at // STRIP, *divmod(at % STRIP, across)) for at in some]  # block of y, image, column
-        blocks = sorted({k for k, _, _ in places})
-        sums = {place: cgutils.alloca_once(b, VECTOR) for place in places}  # they become registers
+    sources = places(b, x, apart, images)
+    targets = [places(b, at, behind, images) for at in places(b, y, beside, 2)]
+    for some in parts_of(2 * images * across, SUMS):
+        ats = [(*divmod(at // across, images), at % across) for at in some]  # block of y, image, column
+        blocks = sorted({k for k, _, _ in ats})
+        sums = {place: cgutils.alloca_once(b, VECTOR) for place in ats}  # they become registers
         with b.if_else(is_set(b, first)) as (begin, go_on):
             with begin:
                 lines = {k: load(b, bias, k * LINE) for k in blocks}
@@ -90,6 +91,9 @@ def add_taps(
             line = b.add(b.add(w, b.mul(row.index, on)), b.mul(channel.index, I64(LINE)))
             for tap in range(3):
                 factors = {k: load(b, b.add(line, b.mul(I64(k), other)), tap * BLOCK) for k in blocks}
+                if not some.start:
+                    for each in places(b, b.add(line, ahead), other, 2):
+                        ask(b, each, tap * BLOCK)
                 for i, source in enumerate(sources):
                     for j, column in _inputs(wide, stride, back, tap):
                         if totals := [(k, sums[k, i, j]) for k in blocks if (k, i, j) in sums]:
@@ -101,7 +105,7 @@ def add_taps(
             store(b, not_below(b, b.load(each), lowest), targets[k][i], j * LINE)
 
 
-@specialised(WIDTHS, STRIDES)
+@by_constants(2)
 def outer_products(
     b: IRBuilder,
     wide: int,

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from functools import reduce, wraps
 
 from llvmlite.ir import IRBuilder, Value
-from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from mpibow.kernels.compiled.vectors import (
     BLOCK,
@@ -20,7 +18,7 @@ from mpibow.kernels.compiled.vectors import (
     SUMS,
     ZERO,
     ask,
-    code_of,
+    by_constants,
     emitted,
     is_set,
     load,
@@ -42,11 +40,10 @@ def by_form(generate: Callable[..., None]) -> Callable[..., int]:
     """`emitted`, of a form, which is a constant and whose transforms `generate` takes, and further values."""
 
     @wraps(generate)
-    def typed(typing: object, form: types.Literal, *kinds: types.Type) -> tuple[object, Callable[..., Value]]:
-        code = code_of(lambda b, _, *values: generate(b, TRANSFORMS[form.literal_value], *values))
-        return types.int64(form, *[types.int64] * len(kinds)), code
+    def code(b: IRBuilder, form: int, *values: Value) -> None:
+        generate(b, TRANSFORMS[form], *values)
 
-    return intrinsic(prefer_literal=True)(typed)
+    return by_constants(1)(code)
 
 
 @by_form
