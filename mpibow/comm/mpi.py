@@ -5,7 +5,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from itertools import count
 from mmap import mmap
@@ -271,7 +271,8 @@ class Mpi(InPlace):
     def _call(self, what: str, late: bool = False) -> Iterator[None]:
         """A call, inside of which all ranks are there; `late`: they meet meanwhile, and `_alike` is asked."""
         if not self._free.acquire(blocking=False):
-            why = "ranks have made different calls" if self._refused else "another is under way, or one was cut short"
+            busy = "another call is under way on a second thread, or one was cut short"
+            why = "ranks have made different calls" if self._refused else busy
             raise CommunicationError(f"{what}: {why}")
         self.pulse.waiting = "" if late else what
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be sent.
@@ -283,8 +284,9 @@ class Mpi(InPlace):
             if late:
                 self._finish(lambda: self._alike(what))
         except self._mpi.Exception as error:
-            if late:  # as by messages of other lengths, if ranks make different calls
-                self._until(lambda: self._alike(what), FAREWELL)
+            if late and not (self._together or self._refused):  # as by messages of other lengths, of different calls
+                with suppress(self._mpi.Exception):
+                    self._until(lambda: self._alike(what), FAREWELL)
             raise CommunicationError(f"{what}: MPI error: {error}") from error
         self.pulse.waiting = ""
         self.pulse.beats += 1

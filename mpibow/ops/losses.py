@@ -79,8 +79,8 @@ class BinaryCrossEntropy(Pointwise):
 class ClassTarget(Op):
     """label (n,) -> y[n, c] = (1 - e) weight[label] where c is the label, + e / classes weight[c]; 0 where `ignore`.
 
-    The target of cross_entropy with class weights, as in PyTorch; e is `smoothing`. A label that is no class adds
-    nothing here, and makes the count of its sample NaN (LabelCount).
+    The target of cross_entropy with class weights and smoothing e, as in PyTorch. A label that is no class adds nothing
+    here, and makes the count of its sample NaN (LabelCount).
     """
 
     weight: tuple[float, ...]

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import re
 import resource
 import socket
 import tempfile
@@ -275,7 +276,7 @@ def names_parts_that_differ(comm: Communicator) -> None:
     time.sleep(0.05 * comm.rank)
     with pytest.raises(CommunicationError) as caught:
         comm.in_parts(array, parts)(called(lambda: None), called(lambda: None), np.array([1, 0]))
-    assert "rank 1 all-reduce in 1 parts of 15000 float32" in str(caught.value)
+    assert re.search("rank 1 .* of 15000 float32", str(caught.value))
 
 
 CHECKS = (
