@@ -2,8 +2,8 @@
 
 C and K count blocks of 16 channels: x (n, C, h, w, 16), w (K, C, 3, 3, 16 of C, 16 of K), y (n, K, h', w', 16), padding
 1, h = stride h', w = stride w'. Blocks of weights are read once, two at a time, and stay in a core's first cache for
-all images. A strip is a row of some images, of up to 8 outputs: its sums, for two blocks of channels, stay in
-registers. Taps that read padding are left out.
+all images. A strip is a row of outputs, of one image or, with AVX-512, of so many that it has 8: its sums, for two
+blocks of channels, stay in registers. Taps that read padding are left out.
 """
 
 import math
@@ -24,7 +24,6 @@ from .winograd.tiles import fetch
 
 Wide = Literal[1, 2, 3, 4, 5, 6, 7, 8]  # outputs of a row
 Stride = Literal[1, 2]
-Some = Literal[1, 2, 4, 8]  # images of a strip
 TAPS = 9 * BLOCK  # bytes of all taps of 16 x 16 channels
 
 
@@ -41,7 +40,6 @@ def convolve(
     high: int,
     wide: Wide,
     stride: Stride,
-    some: Some,
     bias: Address = None,
 ) -> None:
     """y = the convolution of x (n, 16 c, stride high, stride wide), with a relu if `relu`; y has 16 k channels."""
@@ -51,7 +49,7 @@ def convolve(
     for block in range(0, k, 2):
         for part in range(c):
             taps = weight + (block * c + part) * TAPS
-            for image in range(0, n, some):
+            for image in range(0, n, max(1, STRIP // wide)):
                 source = x + (image * c + part) * plane
                 to = y + (image * k + block) * place
                 for i in range(high):
@@ -60,7 +58,6 @@ def convolve(
                     add_taps(
                         wide,
                         stride,
-                        some,
                         0,
                         source + (stride * i + r - 1) * row,
                         taps + 3 * r * BLOCK,
@@ -91,7 +88,6 @@ def spread(
     high: int,
     wide: Wide,
     stride: Stride,
-    some: Some,
 ) -> None:
     """dx = the gradient of the inputs; taps is scratch, of two blocks."""
     zeros = taps + 2 * TAPS
@@ -106,7 +102,7 @@ def spread(
                 fetch(here + c * TAPS)
                 fetch(here + c * TAPS + BLOCK // 2)
                 turn(here, taps + tap * BLOCK)
-            for image in range(0, n, some):
+            for image in range(0, n, max(1, STRIP // (stride * wide))):
                 source = dy + (image * k + block) * plane
                 to = dx + (image * c + part) * place
                 for i in range(stride * high):
@@ -117,7 +113,6 @@ def spread(
                     add_taps(
                         wide,
                         stride,
-                        some,
                         1,
                         source + (i + 1 - r) // stride * row,
                         taps + 3 * r * BLOCK,
@@ -166,18 +161,18 @@ def differentiate(
 
 
 def fits(op: Conv, shapes: Shapes) -> bool:
-    """Whether this is faster than oneDNN's convolution and Winograd's, as measured. With AVX-512 strips that are not
-    whole were not."""
+    """Whether this is faster than oneDNN's convolution and Winograd's, as measured, and strips are whole. With AVX-512
+    only rows of 2 and 4 were."""
     n, c, *size = shapes.x[0]
     k, high, wide = shapes.y[1:]
     op = plain(op)
     simple = (op.kernel, op.padding, op.dilation, op.groups) == ((3, 3), (1, 1), (1, 1), 1)
     even = any(op.stride == (s, s) and size == [s * high, s * wide] for s in get_args(Stride))
+    fast = wide <= 8 and not winograd.fits(op, shapes)
     if isa() == "AVX-512":
-        fast = wide in (2, 4) and n % (STRIP // wide) == 0
-    else:
-        few = wide <= 6 or (winograd.form(op, shapes) == 23 and (wide < 8 or n * high * wide < max(c, k)))
-        fast = wide <= STRIP and (few or not winograd.fits(op, shapes))
+        fast = fast and wide in (2, 4) and n % (STRIP // wide) == 0
+    elif wide <= 6 or (winograd.form(op, shapes) == 23 and (wide < 8 or n * high * wide < max(c, k))):
+        fast = wide <= 8
     return simple and even and fast and c % 32 == k % 32 == 0
 
 
@@ -197,9 +192,7 @@ def buffers(op: Conv, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Command:
-    extents = _extents(call.op, call.shapes)
-    some = math.gcd(extents["n"], STRIP // extents["wide"])
-    return convolve.on(call, relu=isinstance(call.op, ConvRelu), some=some, **extents)
+    return convolve.on(call, relu=isinstance(call.op, ConvRelu), **_extents(call.op, call.shapes))
 
 
 def backward(call: Call) -> Run:
@@ -210,8 +203,7 @@ def backward(call: Call) -> Run:
     if "bias" in call.dw:
         runs.append(each_channel(call, dy, call.dw["bias"], back=True))
     if call.dx[0] is not None:
-        some = math.gcd(extents["n"], max(1, STRIP // (extents["stride"] * extents["wide"])))
-        runs.append(spread.on(call, dy=dy, some=some, **extents))
+        runs.append(spread.on(call, dy=dy, **extents))
     return together(runs)
 
 

@@ -1,6 +1,7 @@
 """The parts of low.py's loops, in LLVM's instructions: what a row of taps adds to strips of outputs.
 
-A strip is a row of some images, of up to 8 outputs; its sums, for two blocks of channels, stay in registers.
+A strip is a row of STRIP outputs, of so many images, or that of an image; its sums, for two blocks of channels, stay in
+registers, as far as there are any.
 """
 
 from collections.abc import Iterator
@@ -28,8 +29,9 @@ from mpibow.kernels.compiled.vectors import (
     scalar_at,
     store,
 )
+from mpibow.kernels.isa import isa
 
-STRIP = 8  # outputs at most
+STRIP = 8 if isa() == "AVX-512" else 1  # outputs, unless an image's row has more
 
 
 def _inputs(wide: int, stride: int, back: int, tap: int) -> Iterator[tuple[int, int]]:
@@ -42,12 +44,11 @@ def _inputs(wide: int, stride: int, back: int, tap: int) -> Iterator[tuple[int, 
             yield j, column
 
 
-@by_constants(4)
+@by_constants(3)
 def add_taps(
     b: IRBuilder,
     wide: int,
     stride: int,
-    images: int,
     back: int,
     x: Value,
     w: Value,
@@ -64,14 +65,15 @@ def add_taps(
     relu: Value,
     ahead: Value,
 ) -> None:
-    """Adds to a strip of `images` at y, of two blocks of channels, what `rows` rows of taps at w make of one block of
-    x; `back`: to one of the gradients of x, of those of y, whose rows are `wide`.
+    """Adds to a strip at y, of two blocks of channels, what `rows` rows of taps at w make of one block of x; `back`: to
+    one of the gradients of x, of those of y, whose rows are `wide`.
 
     Bytes: `up` from a row of taps to the next in x, `on` in w; `other` from block to block in w, `beside` in y; `apart`
     from image to image in x, `behind` in y. If `first`, sums start with the lines at `bias`; they are not below 0 if
-    `relu`. Weights that lie `ahead` are prefetched."""
+    `relu`. Forward prefetches weights that lie `ahead`."""
 
     across = stride * wide if back else wide
+    images = max(1, STRIP // across)
     sources = places(b, x, apart, images)
     targets = [places(b, at, behind, images) for at in places(b, y, beside, 2)]
     for some in parts_of(2 * images * across, SUMS):
@@ -91,7 +93,7 @@ def add_taps(
             line = b.add(b.add(w, b.mul(row.index, on)), b.mul(channel.index, I64(LINE)))
             for tap in range(3):
                 factors = {k: load(b, b.add(line, b.mul(I64(k), other)), tap * BLOCK) for k in blocks}
-                if not some.start:
+                if not some.start and not back:
                     for each in places(b, b.add(line, ahead), other, 2):
                         ask(b, each, tap * BLOCK)
                 for i, source in enumerate(sources):

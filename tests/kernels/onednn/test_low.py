@@ -13,7 +13,7 @@ from mpibow.kernels.onednn import low
 from mpibow.ops.fused import ConvRelu
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.onednn import needs_onednn, needs_wide
+from tests.kernels.onednn import TABLE, needs_onednn, needs_wide
 
 STRIDES = get_args(low.Stride)
 
@@ -24,14 +24,14 @@ def conv(k: int, stride: int, bias: bool = False) -> ops.Conv2d:
 
 @needs_onednn
 @given(
-    st.integers(1, 9), st.sampled_from(get_args(low.Wide)), st.integers(1, 5), st.sampled_from(STRIDES),
+    st.integers(1, 4), st.sampled_from(get_args(low.Wide)), st.integers(1, 5), st.sampled_from(STRIDES),
     *[st.sampled_from([32, 64])] * 2, *[st.booleans()] * 2,
 )  # fmt: skip
 @settings(max_examples=60)
 def test_against_numpy(
-    n, wide, high, stride, c, k, bias, relu
+    strips, wide, high, stride, c, k, bias, relu
 ):  # fmt: skip
-    op = conv(k, stride, bias)
+    op, n = conv(k, stride, bias), strips * max(1, low.STRIP // wide)
     case = Case(ConvRelu(op) if relu else op, ((n, c, stride * high, stride * wide),))
     compare(low.KERNEL, case, tag="aBcd16b")
 
@@ -44,9 +44,9 @@ def bench(n: int, high: int, wide: int, stride: int) -> Bench:
 @needs_wide
 @pytest.mark.parametrize("wide", [1, 3, 4, 8])
 @pytest.mark.parametrize("stride", STRIDES)
-@pytest.mark.parametrize("n", [1, 4])
-def test_an_image_has_the_same_bits_in_every_batch(n, wide, stride):
-    whole, part = bench(8, 3, wide, stride), bench(n, 3, wide, stride)
+def test_an_image_has_the_same_bits_in_every_batch(wide, stride):
+    n = max(1, low.STRIP // wide)
+    whole, part = bench(3 * n, 3, wide, stride), bench(n, 3, wide, stride)
     assert set(whole.buffers.forward) == set(part.buffers.forward) == {"zeros"}
     part.x[0][...], part.w["weight"][...], part.dy[...] = whole.x[0][n : 2 * n], whole.w["weight"], whole.dy[n : 2 * n]
     for each in (whole, part):
@@ -54,6 +54,13 @@ def test_an_image_has_the_same_bits_in_every_batch(n, wide, stride):
         each.backward()
     np.testing.assert_array_equal(part.y, whole.y[n : 2 * n])
     np.testing.assert_array_equal(part.dx[0], whole.dx[0][n : 2 * n])
+
+
+@needs_wide
+@pytest.mark.parametrize(("x", "mine"), [((8, 32, 4, 4), True), ((8, 32, 8, 8), False)])
+def test_the_table_has_it(x, mine):
+    made = Bench(Case(conv(32, 1), (x,)), TABLE[ops.Conv2d], "float32", given=("aBcd16b",))
+    assert (set(made.buffers.forward) == {"zeros"}) == mine
 
 
 @pytest.mark.parametrize(
