@@ -29,7 +29,7 @@ def sweep(memory: Path = Path("/dev/shm"), folders: Path | None = None, age: flo
     found = [path for path in _named(memory, MEMORY, age) if path.is_file()]
     for path in _named(folders, SESSION, age):
         pid = path.name.removeprefix("ompi.")
-        # Of an mpirun of this node that is no more.
+        # Left by an mpirun of this node that has ended.
         if (path / f"pmix.{socket.gethostname()}.tool.{pid}").exists() and not Path(f"/proc/{pid}").exists():
             found.append(path)
     if not found or (used := _used()) is None:

@@ -83,4 +83,5 @@ def test_all_else_is_left_to_others(op: ops.Conv2d, x):
         return low.fits(op, Shapes((x,), op.infer(x), training=True, wanted=(0,)))
 
     assert fits(conv(32, 1), (8, 32, 4, 4))
+    assert fits(conv(32, 1), (1, 32, 4, 4)) == (low.STRIP == 1)  # else half a strip
     assert not fits(op, x)
