@@ -15,8 +15,6 @@ from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
 from tests.kernels.onednn import TABLE, needs_onednn, needs_wide
 
-STRIDES = get_args(low.Stride)
-
 
 def conv(k: int, stride: int, bias: bool = False) -> ops.Conv2d:
     return ops.Conv2d(k, (3, 3), (stride, stride), (1, 1), bias, INITIAL)
@@ -24,7 +22,7 @@ def conv(k: int, stride: int, bias: bool = False) -> ops.Conv2d:
 
 @needs_onednn
 @given(
-    st.integers(1, 4), st.sampled_from(get_args(low.Wide)), st.integers(1, 5), st.sampled_from(STRIDES),
+    st.integers(1, 4), st.sampled_from(get_args(low.Wide)), st.integers(1, 5), st.integers(1, 2),
     *[st.sampled_from([32, 64])] * 2, *[st.booleans()] * 2,
 )  # fmt: skip
 @settings(max_examples=60)
@@ -43,7 +41,7 @@ def bench(n: int, high: int, wide: int, stride: int) -> Bench:
 
 @needs_wide
 @pytest.mark.parametrize("wide", [1, 3, 4, 8])
-@pytest.mark.parametrize("stride", STRIDES)
+@pytest.mark.parametrize("stride", [1, 2])
 def test_an_image_has_the_same_bits_in_every_batch(wide, stride):
     n = max(1, low.STRIP // wide)
     whole, part = bench(3 * n, 3, wide, stride), bench(n, 3, wide, stride)
