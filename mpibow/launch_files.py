@@ -29,10 +29,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _fault(options: argparse.Namespace) -> str | None:
-    return "--copy: takes NAME and at most one DIR" if options.copy and len(options.copy) > 2 else None
-
-
 def _run(options: argparse.Namespace) -> None:
     if options.list:
         print(*(f"{name:<38} {about(name)}" for name in launch_files()), sep="\n")
@@ -74,7 +70,11 @@ def about(name: str) -> str:
     return next(filter(None, comments), "").rstrip(".")
 
 
-main = main_of(parser, _run, _fault)
+main = main_of(
+    parser,
+    _run,
+    lambda options: "--copy: takes NAME and at most one DIR" if options.copy and len(options.copy) > 2 else None,
+)
 
 if __name__ == "__main__":
     as_command(main)

@@ -154,7 +154,7 @@ def _on(call: Call, function: Callable[..., Any]) -> Callable[[], Any]:
     return partial(function, *arguments.args)
 
 
-def runs(function: Callable[..., None]) -> Binding:
+def runs(function: Callable[..., object]) -> Binding:
     """Decorates a kernel's half, a function of a call's arrays and its operator's settings by name (Call.named)."""
     return lambda call: _on(call, function)
 

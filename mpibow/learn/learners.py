@@ -211,11 +211,7 @@ class Binder:
 def first_come(learners: Sequence[Computing], slots: Sequence[Slot]) -> list[Task]:
     """Tasks of learners that each take the next slot when they begin, whoever is first (Crossbow, section 4.3)."""
     waiting = deque(slots)
-
-    def take(learner: Computing) -> object:
-        return learner.compute(waiting.popleft())
-
-    return [partial(take, learner) for learner in learners[: len(slots)]]
+    return [partial(lambda each: each.compute(waiting.popleft()), learner) for learner in learners[: len(slots)]]
 
 
 def fixed(learners: Sequence[Computing], slots: Sequence[Slot]) -> list[Task]:

@@ -6,7 +6,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph import FLOAT, Array, Buffers, Kernel, Op, Run, Shape, Shapes, Tensor, binds, runs
 
 from .moves import Pairs
-from .pool import Pool, elements_of, narrow, part_of
+from .pool import Pool, elements_of, part_of
 from .window import Pair, check_images, pair
 
 __all__ = [
@@ -96,22 +96,18 @@ def global_avg_pool2d(x: Tensor, *, name: str | None = None) -> Tensor:
 def shares(op: AvgPool2d | AdaptiveAvgPool2d, image: Array, y: Array) -> Array:
     """1 / how many elements of the image each window counts, (rows, columns)."""
     rows, columns = (op.along(axis, image.shape[2 + axis], y.shape[2 + axis])[1] for axis in (0, 1))
-    return narrow((1.0 / np.outer(rows, columns)).astype(y.dtype))
+    return (1.0 / np.outer(rows, columns)).astype(y.dtype)
 
 
 @binds
 def avg_forward(op: AvgPool2d, x: Array, y: Array) -> Run:
     pairs = [(part_of(y, part), element) for _, part, element in elements_of(op, x, y.shape)]
     scale = shares(op, x, y)
-    whole = pairs[0][0].shape == y.shape
 
     def run() -> None:
         nonlocal y
-        if whole:
-            np.copyto(y, pairs[0][1])
-        else:
-            y.fill(0)
-        for target, element in pairs[whole:]:
+        y.fill(0)
+        for target, element in pairs:
             target += element
         y *= scale
 
@@ -164,24 +160,19 @@ def adaptive_forward(op: AdaptiveAvgPool2d, x: Array, y: Array) -> Run:
     return run
 
 
-@binds
-def adaptive_backward(op: AdaptiveAvgPool2d, dy: Array, dx: Array, part: Array) -> Run:
-    return spread(dy, dx, part, *_adaptive(op, dx, part))
-
-
 @runs
 def global_forward(x: Array, y: Array) -> None:
     np.sum(x, axis=(2, 3), out=y)
     y *= 1.0 / (x.shape[2] * x.shape[3])
 
 
-@runs
-def global_backward(dy: Array, dx: Array) -> None:
-    np.multiply(dy[:, :, None, None], 1.0 / (dx.shape[2] * dx.shape[3]), out=dx)
-
-
 KERNELS = {
-    AdaptiveAvgPool2d: Kernel(adaptive_forward, adaptive_backward, avg_buffers),
+    AdaptiveAvgPool2d: Kernel(
+        adaptive_forward, binds(lambda op, dy, dx, part: spread(dy, dx, part, *_adaptive(op, dx, part))), avg_buffers
+    ),
     AvgPool2d: Kernel(avg_forward, avg_backward, avg_buffers),
-    GlobalAvgPool2d: Kernel(global_forward, global_backward),
+    GlobalAvgPool2d: Kernel(
+        global_forward,
+        runs(lambda dy, dx: np.multiply(dy[:, :, None, None], 1.0 / (dx.shape[2] * dx.shape[3]), out=dx)),
+    ),
 }

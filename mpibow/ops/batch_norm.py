@@ -243,7 +243,7 @@ def backward(call: Call) -> Run:
     scratch = call.scratch
     mean = moments["mean"]
     inverse = scratch["inverse"] if frozen else call.saved["inverse"]
-    part, factor = (normal, inverse) if frozen else (_rows(scratch["part"]), scratch["sums"][0])
+    part = normal if frozen else _rows(scratch["part"])
     weight = call.w["weight"]
     dweight = call.dw["weight"]
     dbias = call.dw["bias"]
@@ -251,7 +251,7 @@ def backward(call: Call) -> Run:
     count = dy.shape[0] * dy.shape[2]
     epsilon = call.op.epsilon
     own = np.zeros((2, x.shape[1]), dy.dtype)
-    meet = call.peers.show(f"{call.name} backward", own) if call.op.sync == "rank" else None
+    meet = (call.peers if call.op.sync == "rank" else ALONE).show(f"{call.name} backward", own)
 
     def run() -> None:
         nonlocal normal, part, dx
@@ -266,7 +266,9 @@ def backward(call: Call) -> Run:
         np.sum(part, axis=(0, 2), out=dweight)
         if dx is None:
             return
-        if meet is not None:  # with dz = weight dy: dx = (dz - mean(dz) - normal mean(dz normal)) / deviation, of all
+        # With dz = weight dy: dx = (dz - mean(dz) - normal mean(dz normal)) / deviation, of all; frozen, means are 0.
+        np.multiply(dy, weight[:, None], out=dx)
+        if not frozen:
             np.multiply(weight, dbias, out=own[0])
             np.multiply(weight, dweight, out=own[1])
             learners = meet()
@@ -277,18 +279,8 @@ def backward(call: Call) -> Run:
             sums *= 1 / (len(learners) * count)
             normal *= sums[1][:, None]
             normal += sums[0][:, None]
-            np.multiply(dy, weight[:, None], out=part)
-            np.subtract(part, normal, out=dx)
-            dx *= inverse[:, None]
-            return
-        source = dy
-        if not frozen:  # dx = weight / deviation (dy - mean(dy) - normal mean(dy normal)), the means 0 of a frozen norm
-            np.multiply(normal, dweight[:, None], out=part)
-            part += dbias[:, None]
-            part *= 1.0 / count
-            source = np.subtract(dy, part, out=dx)
-        np.multiply(inverse, weight, out=factor)
-        np.multiply(source, factor[:, None], out=dx)
+            dx -= normal
+        dx *= inverse[:, None]
 
     return run
 

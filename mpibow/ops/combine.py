@@ -111,10 +111,6 @@ multiply_forward = _folded(np.multiply)
 largest_forward = _folded(np.maximum)  # unlike a masked copy, it lets NaN through
 
 
-def add_buffers(op: Add, shapes: Shapes) -> Buffers:
-    return Buffers(forward={"part": (shapes.y, FLOAT)} if any(c != 1.0 for c in op.coefficients[1:]) else {})
-
-
 def add_forward(call: Call) -> Run:
     if all(c == 1.0 for c in call.op.coefficients):
         return sum_forward(call)
@@ -192,7 +188,13 @@ def maximum_backward(call: Call) -> Run:
 
 
 KERNELS = {
-    Add: Kernel(add_forward, add_backward, add_buffers),
+    Add: Kernel(
+        add_forward,
+        add_backward,
+        lambda op, shapes: Buffers(
+            forward={"part": (shapes.y, FLOAT)} if any(c != 1.0 for c in op.coefficients[1:]) else {}
+        ),
+    ),
     Maximum: Kernel(maximum_forward, maximum_backward, maximum_buffers),
     Multiply: Kernel(multiply_forward, multiply_backward),
     Sum: Kernel(sum_forward),

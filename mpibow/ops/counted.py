@@ -116,11 +116,6 @@ def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
     return Buffers(forward={"none": (shapes.y, "bool")})
 
 
-@runs
-def mean_backward(dy: Array, dx: Array, factor: Array) -> None:
-    np.multiply(dy, factor, out=dx)
-
-
 def count_buffers(op: LabelCount, shapes: Shapes) -> Buffers:
     (x,) = shapes.x
     more = {"index": (x, "int64"), "each": (x, FLOAT)} if op.weight is not None else {}
@@ -154,7 +149,9 @@ def weigh_all(
 
 KERNELS = {
     CountedMean: Kernel(
-        lambda call: (batch_mean if "factor" in call.saved else each_mean)(call), mean_backward, mean_buffers
+        lambda call: (batch_mean if "factor" in call.saved else each_mean)(call),
+        runs(lambda dy, dx, factor: np.multiply(dy, factor, out=dx)),
+        mean_buffers,
     ),
     LabelCount: Kernel(lambda call: (count_all if call.op.weight is None else weigh_all)(call), buffers=count_buffers),
 }

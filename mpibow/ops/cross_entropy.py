@@ -237,24 +237,11 @@ def soft_forward(
     np.subtract(column[:, 0], y, out=y)
 
 
-@runs
-def soft_backward(dy: Array, dx: Array, slope: Array) -> None:
-    np.multiply(slope, dy.reshape(-1, 1), out=dx)
-
-
 def accuracy_buffers(op: Accuracy, shapes: Shapes) -> Buffers:
     n, classes = shapes.x[0]
-    rank = {"rank": ((n,), "int64")}
-    if op.k == 1:
-        return Buffers(forward=rank)
     mask = ((n, classes), "bool")
-    return Buffers(forward={**rank, "ahead": mask, "level": mask, "valid": ((n,), "bool"), "picked": ((n, 1), FLOAT)})
-
-
-@runs
-def _is_the_best(logits: Array, label: Array, y: Array, rank: Array) -> None:
-    np.argmax(logits, axis=1, out=rank)
-    np.equal(rank, label, out=y, casting="unsafe")
+    row: Specs = {"rank": ((n,), "int64"), "valid": ((n,), "bool"), "picked": ((n, 1), FLOAT)}
+    return Buffers(forward={**row, "ahead": mask, "level": mask})
 
 
 @binds
@@ -289,9 +276,9 @@ def _among_the_best(
 
 
 KERNELS = {
-    Accuracy: Kernel(
-        lambda call: (_is_the_best if call.op.k == 1 else _among_the_best)(call), buffers=accuracy_buffers
+    Accuracy: Kernel(_among_the_best, buffers=accuracy_buffers),
+    SoftCrossEntropy: Kernel(
+        soft_forward, runs(lambda dy, dx, slope: np.multiply(slope, dy.reshape(-1, 1), out=dx)), soft_buffers
     ),
-    SoftCrossEntropy: Kernel(soft_forward, soft_backward, soft_buffers),
     SoftmaxCrossEntropy: Kernel(cross_entropy_forward, cross_entropy_backward, cross_entropy_buffers),
 }

@@ -100,11 +100,6 @@ def embedding_forward(x: Array, y: Array, index: Array, weight: Array) -> None:
     weight.take(index, axis=0, out=y.reshape(len(index), -1), mode="clip")
 
 
-@runs
-def embedding_backward(dy: Array, index: Array, dweight: Array) -> None:
-    scatter(dy.reshape(len(index), -1), index, dweight)
-
-
 def factorisation_buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
     n = shapes.y[0]
     rows = {"p": ((n, op.factors), FLOAT), "q": ((n, op.factors), FLOAT)}
@@ -167,7 +162,7 @@ def factorisation_backward(
 KERNELS = {
     Embedding: Kernel(
         embedding_forward,
-        embedding_backward,
+        runs(lambda dy, index, dweight: scatter(dy.reshape(len(index), -1), index, dweight)),
         lambda op, shapes: Buffers(saved={"index": ((prod(shapes.x[0]),), "int64")}),
     ),
     MatrixFactorisation: Kernel(factorisation_forward, factorisation_backward, factorisation_buffers),

@@ -108,11 +108,6 @@ def gather_forward(x: Array, index: Array, y: Array, place: Array, axis: int) ->
     return run
 
 
-@runs
-def gather_backward(dy: Array, dx: Array, place: Array) -> None:
-    scatter(dy.reshape(-1), place.reshape(-1), dx.reshape(-1))
-
-
 @binds
 def scatter_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -> Run:
     find = _finding(axis, y.shape, index, place)
@@ -127,12 +122,11 @@ def scatter_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -
     return run
 
 
-@runs
-def scatter_backward(dy: Array, dx: Array, place: Array) -> None:
-    dy.reshape(-1).take(place, out=dx, mode="clip")
-
-
 KERNELS = {
-    Gather: Kernel(gather_forward, gather_backward, buffers),
-    ScatterAdd: Kernel(scatter_forward, scatter_backward, buffers),
+    Gather: Kernel(
+        gather_forward, runs(lambda dy, dx, place: scatter(dy.reshape(-1), place.reshape(-1), dx.reshape(-1))), buffers
+    ),
+    ScatterAdd: Kernel(
+        scatter_forward, runs(lambda dy, dx, place: dy.reshape(-1).take(place, out=dx, mode="clip")), buffers
+    ),
 }

@@ -76,11 +76,6 @@ def elements_of(op: Pool, image: Array, y: Shape) -> list[tuple[int, Part, Array
     return found
 
 
-def narrow(table: Array) -> Array:
-    """`table` (rows, columns), as (1, 1) where it is one number throughout: that broadcasts faster."""
-    return table[:1, :1] if (table == table[0, 0]).all() else table
-
-
 def part_of(array: Array, part: Part) -> Array:
     return array[..., *part]
 
@@ -104,16 +99,11 @@ def max_forward(op: MaxPool2d, x: Array, y: Array, winner: Array, mask: Array) -
         (number, element, part_of(y, part), part_of(winner, part), part_of(mask, part))
         for number, part, element in elements
     ]
-    whole = numbered[0][1].shape == y.shape
-    first = narrow(first)
 
     def run() -> None:
-        if whole:
-            np.copyto(y, numbered[0][1])
-        else:
-            y.fill(-np.inf)
+        y.fill(-np.inf)
         np.copyto(winner, first)
-        for number, element, target, won, better in numbered[whole:]:
+        for number, element, target, won, better in numbered:
             np.greater(element, target, out=better)
             np.copyto(won, number, where=better)
             np.maximum(target, element, out=target)  # maximum, unlike a masked copy, lets NaN through

@@ -72,29 +72,9 @@ def amax(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | Non
 
 
 @runs
-def sum_forward(x: Array, y: Array, axes: tuple[int, ...]) -> None:
-    np.sum(x, axis=axes, keepdims=True, out=y)
-
-
-@runs
-def sum_backward(dy: Array, dx: Array) -> None:
-    np.copyto(dx, dy)
-
-
-@runs
 def mean_forward(x: Array, y: Array, axes: tuple[int, ...]) -> None:
     np.sum(x, axis=axes, keepdims=True, out=y)
     y *= y.size / x.size
-
-
-@runs
-def mean_backward(dy: Array, dx: Array) -> None:
-    np.multiply(dy, dy.size / dx.size, out=dx)
-
-
-@runs
-def max_forward(x: Array, y: Array, axes: tuple[int, ...]) -> None:
-    np.max(x, axis=axes, keepdims=True, out=y)
 
 
 @runs
@@ -106,7 +86,13 @@ def max_backward(x: Array, y: Array, dy: Array, dx: Array, count: Array, axes: t
 
 
 KERNELS = {
-    ReduceMax: Kernel(max_forward, max_backward, lambda op, shapes: Buffers(backward={"count": (shapes.y, FLOAT)})),
-    ReduceMean: Kernel(mean_forward, mean_backward),
-    ReduceSum: Kernel(sum_forward, sum_backward),
+    ReduceMax: Kernel(
+        runs(lambda x, y, axes: np.max(x, axis=axes, keepdims=True, out=y)),
+        max_backward,
+        lambda op, shapes: Buffers(backward={"count": (shapes.y, FLOAT)}),
+    ),
+    ReduceMean: Kernel(mean_forward, runs(lambda dy, dx: np.multiply(dy, dy.size / dx.size, out=dx))),
+    ReduceSum: Kernel(
+        runs(lambda x, y, axes: np.sum(x, axis=axes, keepdims=True, out=y)), runs(lambda dy, dx: np.copyto(dx, dy))
+    ),
 }

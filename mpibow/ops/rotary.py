@@ -59,14 +59,10 @@ def _turn(op: Rotary, x: Array, y: Array, part: Array, sign: float) -> Run:
     return run
 
 
-@binds
-def forward(op: Rotary, x: Array, y: Array, part: Array) -> Run:
-    return _turn(op, x, y, part, 1.0)
-
-
-@binds
-def backward(op: Rotary, dy: Array, dx: Array, part: Array) -> Run:
-    return _turn(op, dy, dx, part, -1.0)
-
-
-KERNELS = {Rotary: Kernel(forward, backward, buffers)}
+KERNELS = {
+    Rotary: Kernel(
+        binds(lambda op, x, y, part: _turn(op, x, y, part, 1.0)),
+        binds(lambda op, dy, dx, part: _turn(op, dy, dx, part, -1.0)),
+        buffers,
+    )
+}

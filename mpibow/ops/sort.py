@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpibow.graph import Array, Kernel, Tensor, runs
+from mpibow.graph import Kernel, Tensor, runs
 
 from .cast import cast
 from .reshape import AlongAxis
@@ -41,19 +41,10 @@ def cumsum(x: Tensor, axis: int, *, name: str | None = None) -> Tensor:
 # The reference kernels.
 
 
-@runs
-def argsort_forward(x: Array, y: Array, axis: int) -> None:
-    np.copyto(y, np.argsort(x, axis=axis, kind="stable"))
-
-
-@runs
-def cumsum_forward(x: Array, y: Array, axis: int) -> None:
-    np.cumsum(x, axis=axis, out=y)
-
-
-@runs
-def cumsum_backward(dy: Array, dx: Array, axis: int) -> None:
-    np.cumsum(np.flip(dy, axis), axis=axis, out=np.flip(dx, axis))
-
-
-KERNELS = {ArgSort: Kernel(argsort_forward), CumulativeSum: Kernel(cumsum_forward, cumsum_backward)}
+KERNELS = {
+    ArgSort: Kernel(runs(lambda x, y, axis: np.copyto(y, np.argsort(x, axis=axis, kind="stable")))),
+    CumulativeSum: Kernel(
+        runs(lambda x, y, axis: np.cumsum(x, axis=axis, out=y)),
+        runs(lambda dy, dx, axis: np.cumsum(np.flip(dy, axis), axis=axis, out=np.flip(dx, axis))),
+    ),
+}

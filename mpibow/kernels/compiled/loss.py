@@ -158,10 +158,6 @@ def label_count(x: Indices, y: Floats, each: int, ignore: int, weight: Floats = 
         y[i] = total
 
 
-def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
-    return Buffers(saved={"factor": ((1,), FLOAT)}) if op.whole or shapes.training else Buffers()
-
-
 def count_forward(call: Call) -> Run:
     weight = None if call.op.weight is None else np.array((np.nan, *call.op.weight, np.nan), np.float32)
     return label_count.on(call, each=call.x0.size // len(call.y), weight=weight)
@@ -173,7 +169,7 @@ KERNELS = {
     CountedMean: Kernel(
         lambda call: (batch_mean if "factor" in call.saved else each_mean).on(call),
         batch_mean_back.half(),
-        mean_buffers,
+        lambda op, shapes: Buffers(saved={"factor": ((1,), FLOAT)}) if op.whole or shapes.training else Buffers(),
     ),
     LabelCount: Kernel(count_forward),
     SoftCrossEntropy: Kernel(soft_cross_entropy.half(_classes), SCALE_ROWS, cross_entropy_buffers),

@@ -84,10 +84,6 @@ def _factors(call: Call) -> tuple[Array, Array]:
     return turned(left) if first else left, turned(right) if second else right
 
 
-def matmul_forward(call: Call) -> Run:
-    return multiplied(*_factors(call), _shaped(call, call.y), call.scratch["room"])
-
-
 def matmul_backward(call: Call) -> Run:
     place = call.scratch["room"]
     runs = list[Command]()
@@ -131,4 +127,11 @@ def dense_backward(call: Call) -> Run:
     return together(runs)
 
 
-KERNELS = dict.fromkeys((Matmul, TurnedMatmul), Kernel(matmul_forward, matmul_backward, matmul_buffers))
+KERNELS = dict.fromkeys(
+    (Matmul, TurnedMatmul),
+    Kernel(
+        lambda call: multiplied(*_factors(call), _shaped(call, call.y), call.scratch["room"]),
+        matmul_backward,
+        matmul_buffers,
+    ),
+)
