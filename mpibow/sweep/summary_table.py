@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
+
 from mpibow.errors import ConfigError
 
 from .folder import CellResult
@@ -63,7 +65,9 @@ class SummaryRow:
         found = [
             measure.scale * number
             for result in self.results
-            if result.summary is not None and isinstance(number := result.summary.get(measure.key), int | float)
+            if result.summary is not None
+            and isinstance(number := result.summary.get(measure.key), int | float)
+            and math.isfinite(number)
         ]
         return mean_of(found, len(self.results) - self.diverged) if found else None
 
@@ -79,28 +83,13 @@ def mean_of(numbers: Sequence[float], of: int) -> Mean:
 
 
 def students(freedom: int, level: float) -> float:
-    """The t with P(|T| <= t) = level, for T of Student's distribution with these degrees of freedom, by bisection."""
-    low, high = 0.0, 1.0
-    while inside(high, freedom) < level:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if inside(middle, freedom) < level else (low, middle)
-    return high
+    """The t with P(|T| <= t) = level, for T of Student's distribution with these degrees of freedom.
 
-
-def inside(t: float, freedom: int) -> float:
-    """P(|T| <= t) (Abramowitz and Stegun, Handbook of Mathematical Functions, 1964, 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    sine = math.sin(angle)
-    cosine = math.cos(angle)
-    odd = freedom % 2
-    term = cosine if odd else 1.0
-    total = term if freedom > 1 else 0.0
-    for i in range(3 if odd else 2, freedom, 2):
-        term *= (i - 1) / i * cosine**2
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+    With t = sqrt(freedom) tan(a), P is the integral of cos^(freedom - 1) from 0 to a over that to pi / 2.
+    """
+    edges = np.linspace(0, np.pi / 2, 2**16 + 1)
+    mass = np.cumsum(np.cos((edges[1:] + edges[:-1]) / 2) ** (freedom - 1))
+    return math.sqrt(freedom) * math.tan(np.interp(level * mass[-1], mass, edges[1:]))
 
 
 def differing(results: Sequence[CellResult]) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from mpibow.errors import ConfigError
 from mpibow.sweep.folder import CellResult
-from mpibow.sweep.summary_table import inside, mean_of, students, table
+from mpibow.sweep.summary_table import mean_of, students, table
 from tests.refusals import refuses
 
 
@@ -33,11 +33,11 @@ def test_students_t(freedom, expected):
     assert students(freedom, 0.95) == pytest.approx(expected, abs=5e-4)
 
 
-@pytest.mark.parametrize("t", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("t", [0.1, 1.0, 3.0, 30.0])
 def test_its_distribution_in_closed_form(t):
-    assert inside(t, 1) == pytest.approx(2 / math.pi * math.atan(t), rel=1e-12)  # Cauchy's
-    assert inside(t, 2) == pytest.approx(t / math.sqrt(2 + t * t), rel=1e-12)
-    assert inside(t, 400) == pytest.approx(math.erf(t / math.sqrt(2)), abs=1e-3)
+    assert students(1, 2 / math.pi * math.atan(t)) == pytest.approx(t, rel=1e-7)  # Cauchy's
+    assert students(2, t / math.sqrt(2 + t * t)) == pytest.approx(t, rel=1e-7)
+    assert students(10**5, math.erf(min(t, 3) / math.sqrt(2))) == pytest.approx(min(t, 3), rel=1e-4)
 
 
 def test_a_mean_by_hand():
@@ -46,6 +46,11 @@ def test_a_mean_by_hand():
     assert found.half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
     assert found.text(2) == "2.00 ± 2.48 (3 of 4)"
     assert mean_of([1.5], 1).text(1) == "1.5"
+
+
+def test_losses_that_are_not_finite_have_no_mean():
+    lines = made(*(result(0.1, seed, test_loss=loss) for seed, loss in enumerate((0.5, math.nan, math.inf))))
+    assert lines[2].split("|")[2].strip() == "0.5000 (1 of 3)"
 
 
 def test_rows_rise_and_the_best_is_by_validation_data():
