@@ -43,6 +43,7 @@ OPERATORS: dict[str, Function] = of_floats(
     {
         **{name: getattr(ops, name) for name in SAME},
         "ceil": lambda x: -ops.floor(-x),
+        "celu": lambda x, alpha=1.0: elu(x, alpha, 1, 1 / alpha),
         "elu": elu,
         "exp2": lambda x: ops.exp(x * log(2.0)),
         "gelu": lambda x, approximate="none": ops.gelu(x, tanh=approximate == "tanh"),

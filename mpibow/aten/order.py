@@ -17,7 +17,11 @@ def places(x: Tensor, dim: int, start: int = 0, stop: int | None = None, *, larg
     """The places along an axis by size, the largest or the smallest first; equal elements as they lie."""
     if not x.shape:
         return ops.constant(0)
-    key = x if not largest else ops.neg(x) if x.dtype == FLOAT else integer(ops.constant(0), "-", x)
+    key = x
+    if largest and x.dtype == FLOAT:
+        key = ops.where(ops.ne(x, x), -np.inf, ops.neg(x))  # NaN is the largest
+    elif largest:
+        key = integer(ops.constant(0), "-", x)
     return along(ops.argsort(key, dim), dim, slice(start, stop))
 
 

@@ -94,7 +94,7 @@ def cumulative(site: Site, self: Value, dim: int, **_: object) -> Tensor:
 
 def logsumexp(x: Tensor, dim: Axes | None, keepdim: bool = False) -> Tensor:
     top = reduced(ops.amax, x, dim, True)
-    top = ops.maximum(top, ops.full(top.shape, float(np.finfo("float32").min)))  # a row of -inf gives -inf
+    top = ops.where(ops.eq(ops.abs(top), np.inf), 0.0, top)  # a row of -inf gives -inf
     return ops.log(reduced(ops.sum, ops.exp(x - top), dim, keepdim)) + mean(top, dim, keepdim)
 
 
@@ -109,7 +109,7 @@ def var(
 
 def root(x: Tensor) -> Tensor:
     """The square root of a sum of squares; its gradient at 0 is 0."""
-    some = ops.gt(x, 0.0)
+    some = ops.ne(x, 0.0)
     return ops.where(some, ops.sqrt(ops.where(some, x, 1.0)), 0.0)
 
 
@@ -120,9 +120,22 @@ def norm(x: Tensor, ord: float = 2, dim: Axes | None = None, keepdim: bool = Fal
     return root(reduced(ops.sum, ops.power(x, 2.0), dim, keepdim))
 
 
+def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1) -> Tensor:
+    """Of probabilities; no logarithm is below -100, and its slope at 0 is finite: a sigmoid that is 1 learns on."""
+
+    def log(function: Callable[[Tensor], Tensor], x: Tensor, p: Tensor) -> Tensor:
+        some = ops.gt(p, float(np.exp(-100)))
+        return ops.where(some, function(ops.where(some, x, 0.5)), p * 1e12 - 100.0)
+
+    losses = (target - 1.0) * log(ops.log1p, -x, 1.0 - x) - target * log(ops.log, x, x)
+    losses = losses if weight is None else losses * weight
+    return [losses, mean(losses), REDUCTIONS["+"](losses)][reduction]
+
+
 OPERATORS: dict[str, Function] = {
     **of_floats(
         {
+            "binary_cross_entropy": binary_cross_entropy,
             "linalg_vector_norm": norm,
             "logsumexp": logsumexp,
             "mean": mean,

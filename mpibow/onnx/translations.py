@@ -198,6 +198,9 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "Mean": lambda site, *x: site.floats(several("add")(site, *x)) / len(x),
     "Not": unary("logical_not"),
     "PRelu": prelu,
+    "Selu": lambda site, x, alpha=1.6732632423543772, gamma=1.0507009873554805: site.aten(
+        "elu", self=x, alpha=alpha, scale=gamma
+    ),
     "Pad": pad,
     "Pow": power,
     "Reshape": reshape,

@@ -49,6 +49,48 @@ def test_exact_near_0(name: str):
     np.testing.assert_allclose(computed(CURVES[name], SIZES), CURVES[name](SIZES), rtol=2e-6)
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.w, self.function = torch.nn.Parameter(torch.ones(3)), function
+
+    def forward(self, x):
+        return self.function(x * self.w)
+
+
+ENTROPY, NONE = F.binary_cross_entropy, {"reduction": "none"}
+EDGES = {
+    "binary_cross_entropy, 1": lambda x: ENTROPY(x.sigmoid(), torch.ones_like(x), **NONE),
+    "binary_cross_entropy, 0": lambda x: ENTROPY(x.sigmoid(), torch.zeros_like(x), x.detach() + 3, **NONE),
+    "binary_cross_entropy, mean": lambda x: ENTROPY(x.sigmoid(), (x > 0).float()),
+    "celu": lambda x: F.celu(x, 0.1),
+    "selu": F.selu,
+    "logsumexp": lambda x: torch.cat([x, torch.full_like(x, torch.inf)]).logsumexp(1),
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+    "sort": lambda x: x.sort(descending=True)[0],
+    "std": lambda x: x.std(1),
+    "topk": lambda x: x.topk(2)[0],
+}
+
+
+ROWS = [[200.0, -200.0, 0.5], [torch.inf, 1.0, -3.0], [1.0, torch.nan, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),  # PyTorch refuses probabilities that are NaN
+    [(name, row) for name in EDGES for row in ROWS[: 2 if name.startswith("binary") else 3]],
+)
+def test_where_a_float_ends(name: str, row):
+    """Values, and gradients, where PyTorch's are finite."""
+    module, x = Scaled(EDGES[name]), torch.tensor([row])
+    net = mb.from_torch(module, (torch.randn(1, 3),))
+    (found,), gradients, _ = same.computed(lambda graph: net(graph.input("x", (1, 3))), {"x": x}, torch.float32)
+    y = module(x)
+    np.testing.assert_allclose(found, y.detach(), rtol=1e-5)
+    if (slope := torch.autograd.grad((y * y).sum(), module.w)[0]).isfinite().all():
+        np.testing.assert_allclose(gradients["w"], slope, rtol=1e-4)
+
+
 IDS, NUMBERS = torch.arange(-2000, 2000).reshape(2, 2000), (torch.arange(-1000, 1000) * 0.1).reshape(2, 1000)
 DIVISORS = torch.linspace(-3, 9, 1000).expand(2, 1000).clone()
 LARGE = torch.tensor([[2**24 + 1, -(2**25) - 1, 2**26 + 1], [2**30 + 1, -3, 5]])
