@@ -114,6 +114,10 @@ class Signs:
         if os.fstat(self._handle).st_uid != os.getuid():
             raise PermissionError(f"{self._path}: belongs to another user")
 
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # of a file that could not be opened
+            os.close(self._handle)
+
     def write(self, sign: Sign) -> None:
         """Shows this rank's row to the others."""
         *others, waiting = astuple(sign)

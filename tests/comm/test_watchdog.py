@@ -92,6 +92,11 @@ class TestSigns:
                 Signs("b", 0, tmp_path)
         assert (tmp_path / "mine").read_text() == "years"
 
+    def test_no_file_stays_open(self, tmp_path):
+        before = os.listdir("/proc/self/fd")
+        Signs("a", 0, tmp_path).write(sign())
+        assert os.listdir("/proc/self/fd") == before
+
     def test_the_name_goes_and_the_file_serves(self, tmp_path):
         signs = Signs("a", 0, tmp_path)
         signs.forget()

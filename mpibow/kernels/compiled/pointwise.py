@@ -49,7 +49,7 @@ def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: 
     parameters = [f"{name}: {TYPES[dtype]}" for name, dtype in arrays.items()]
     parameters += [f"{name}: {'float' if integral else '_Single'}" for name in formula.scalars]
     loads = [
-        f"        {name} = {'_x{}[_i]' if dtype in ('float32', 'float64') else '_double(_x{}[_i])'}".format(i)
+        f"        {name} = {'_x{}[_i]' if dtype in ('float32', 'float64', 'int64') else '_double(_x{}[_i])'}".format(i)
         for i, (name, dtype) in enumerate(zip(formula.arrays, reads, strict=True))
     ]
     return "\n".join(

@@ -41,6 +41,17 @@ def test_it_is_a_command(case: Case):
         assert isinstance(bench.kernel.backward(bench.call(backward=True)), Command)
 
 
+def test_integers_beyond_what_a_float_holds():
+    """Compared, chosen and copied exactly."""
+    near = np.array([2**53, 2**53 + 1])
+    for op, inputs, expected in ((ops.Compare("=="), 2, [False, True]), (ops.Cast("int64"), 1, near.tolist())):
+        case = Case(op, ((2,),) * inputs, ("int64",) * inputs)
+        bench = Bench(case, OPERATORS[type(op)], "float32", training=False)
+        for x, values in zip(bench.x, (near, near[[1, 1]]), strict=False):
+            x[:] = values
+        assert bench.forward().tolist() == expected
+
+
 def formats(op, given: tuple[str, ...], *shapes: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     asked = OPERATORS[type(op)].formats(op, Shapes(shapes, op.infer(*shapes), True, (0,)), given)
     return asked.x, asked.y
