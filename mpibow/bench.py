@@ -106,18 +106,9 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> Figures:
     if job.device.enqueues:
         raise ConfigError("profile: times steps on the host; on a GPU use --timeline, or --device onednn")
     whole, found = bench_train(job, comm, seconds), profile(job, seconds)
-    iteration = whole["seconds_per_iteration"]["median"]
-    in_turn, alone = found["convolutions_in_turn"], found["convolutions_alone"]
     return {
-        "iteration": iteration,
+        "iteration": whole["seconds_per_iteration"]["median"],
         **found,
-        "ratio_in_turn": iteration / in_turn if in_turn else None,
-        "ratio_alone": iteration / alone if alone else None,
-        "beyond": {  # the convolutions alone; their times sum up to the iteration's rest
-            "convolutions in turn, whose data are not all in the caches": in_turn - alone,
-            "all other operators": found["plan"] - in_turn,
-            "update, averaging, data, loop": iteration - found["plan"],
-        },
         **{key: whole[key] for key in ("model", "batch_size", "kernels", "precision", "versions")},
     }
 
@@ -200,23 +191,19 @@ def profile_text(found: Figures) -> str:
     whole = found["iteration"]
     rows = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])
     lines = [f"{found['model']}, batch {found['batch_size']}, 1 learner: {1e3 * whole:.2f} ms an iteration, of which"]
-    lines += [
-        f"  {kind:<32} {part['count']:4d} {1e3 * part['seconds']:9.3f} ms {part['seconds'] / whole:6.1%}"
-        for kind, part in rows
-    ]
+    for kind, part in rows:
+        took = part["seconds"]
+        line = f"  {kind:<32} {part['count']:4d} {1e3 * took:9.3f} ms {took / whole:6.1%}"
+        share = max(part[what] / most for what, most in found["roofline"].items()) / took
+        lines.append(f"{line} {part['operations'] / took / 1e9:7.1f} {part['bytes'] / took / 1e9:7.1f} {share:6.0%}")
     rest = whole - found["plan"]
     lines.append(f"  {'update, averaging, data, loop':<37} {1e3 * rest:9.3f} ms {rest / whole:6.1%}")
-    if found["ratio_alone"]:
-        beyond = ", ".join(f"{1e3 * seconds:.2f} ms {name}" for name, seconds in found["beyond"].items())
-        floor = found["operations"] / found["fastest"]
-        lines += [
-            f"the iteration takes {found['ratio_alone']:.2f} times as long as its convolutions, each measured alone "
-            f"({1e3 * found['convolutions_alone']:.2f} ms), and {found['ratio_in_turn']:.2f} times as long as the same "
-            f"convolutions one after the other ({1e3 * found['convolutions_in_turn']:.2f} ms)",
-            f"the rest of the iteration: {beyond}",
-            f"{found['operations'] / 1e9:.2f} GFLOP at the rate of the fastest convolution, "
-            f"{found['fastest'] / 1e9:.0f} GFLOP/s, take {1e3 * floor:.2f} ms, {floor / whole:.0%} of the iteration",
-        ]
+    peak, speed = found["roofline"].values()
+    lines.append(
+        f"Last: GFLOP/s, GB/s, and the share of the most that this core can do: {peak / 1e9:.0f} GFLOP/s in a product "
+        f"of NumPy, {speed / 1e9:.1f} GB/s in a copy. Operations are those of the direct algorithm; each array counts "
+        f"once. Convolutions, each repeated by itself, take {1e3 * found['convolutions_alone']:.2f} ms."
+    )
     return "\n".join(lines)
 
 

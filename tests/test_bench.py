@@ -90,18 +90,16 @@ def test_profile(tmp_path):
     assert found["convolutions_in_turn"] == pytest.approx(in_turn)
     assert found["parts"]["forward conv"]["count"] == found["parts"]["backward conv"]["count"] == 2
     assert found["plan"] == pytest.approx(sum(part["seconds"] for part in found["parts"].values()))
-    assert found["ratio_in_turn"] == pytest.approx(found["iteration"] / in_turn)
     assert found["convolutions_alone"] > 0
     assert profile_text(found).startswith("convnet, batch 4, 1 learner: ")
-    assert found["ratio_alone"] == pytest.approx(found["iteration"] / found["convolutions_alone"])
-    assert sum(found["beyond"].values()) == pytest.approx(found["iteration"] - found["convolutions_alone"])
-    assert found["beyond"]["all other operators"] == pytest.approx(found["plan"] - in_turn)
-    assert found["beyond"]["update, averaging, data, loop"] == pytest.approx(found["iteration"] - found["plan"])
+    assert sum(part["operations"] for part in found["parts"].values()) == found["operations"]
+    assert all(part["bytes"] > 0 for part in found["parts"].values())
+    assert min(found["roofline"].values()) > 1e8
 
 
 def test_profile_without_convolutions(tmp_path):
     found = measured("profile", "logistic", "--batch-size", "4", "--seconds", "0.1", cwd=tmp_path)
-    assert (found["convolutions_alone"], found["ratio_alone"], found["ratio_in_turn"]) == (0, None, None)
+    assert found["convolutions_alone"] == 0
 
 
 def test_what_is_refused(tmp_path):

@@ -147,7 +147,9 @@ def floor(options: argparse.Namespace, peer: Peer | None, before: Found) -> Iter
     for model, batch, target in FLOORS:
         note(f"{model}, batch {batch}: where an iteration's time goes")
         rounds = [profiles(model, batch, options, direct=target is not None) for _ in range(options.repeats)]
-        middle, *direct = sorted(rounds, key=lambda found: found[0]["ratio_alone"])[len(rounds) // 2]
+        middle, *direct = sorted(rounds, key=lambda found: found[0]["iteration"] / found[0]["convolutions_alone"])[
+            len(rounds) // 2
+        ]
         middle |= {"target": target, "direct": direct[0]["convolutions_alone"] if direct else None}
         made.append(middle)
     yield {"profiles": made, "memory": [streamed(model, batch, options.learners) for model, batch in STREAMS]}

@@ -169,22 +169,29 @@ def profile_text(made: Found) -> str:
 
     `direct` is how long these take with oneDNN's own convolutions only, where that was measured.
     """
-    ratio, limit = made["ratio_alone"], made["operations"] / made["fastest"]
+    iteration, plan, in_turn, alone = (
+        made[key] for key in ("iteration", "plan", "convolutions_in_turn", "convolutions_alone")
+    )
+    ratio, limit = iteration / alone, made["operations"] / made["fastest"]
     target, direct = made.get("target"), made.get("direct")
-    rest = ["update, averaging, data, loop", "", f"{1e3 * (made['iteration'] - made['plan']):.2f}"]
+    rest = ["update, averaging, data, loop", "", f"{1e3 * (iteration - plan):.2f}"]
     wanted = f" (at most {target:.2f}: {verdict(ratio, target, most=True)})" if target else ""
-    beyond = ", ".join(f"{1e3 * seconds:.2f} ms {name}" for name, seconds in made["beyond"].items())
+    beyond = (
+        f"{1e3 * (in_turn - alone):.2f} ms convolutions in turn, whose data are not all in the caches, "
+        f"{1e3 * (plan - in_turn):.2f} ms all other operators, "
+        f"{1e3 * (iteration - plan):.2f} ms update, averaging, data, loop"
+    )
     own = (
         f"oneDNN's own convolutions alone (onednn.winograd=false) take {1e3 * direct:.2f} ms: "
-        f"the iteration takes {made['iteration'] / direct:.2f} times these. "
+        f"the iteration takes {iteration / direct:.2f} times these. "
         if direct
         else ""
     )
     return (
-        f"{made['model']}, batch {made['batch_size']}, one learner: {1e3 * made['iteration']:.2f} ms an iteration, "
+        f"{made['model']}, batch {made['batch_size']}, one learner: {1e3 * iteration:.2f} ms an iteration, "
         f"{ratio:.2f} times its convolutions measured alone, each step repeated by itself, "
-        f"{1e3 * made['convolutions_alone']:.2f} ms{wanted}; {made['ratio_in_turn']:.2f} times the same steps in turn, "
-        f"{1e3 * made['convolutions_in_turn']:.2f} ms. Beyond them alone: {beyond}. {own}"
+        f"{1e3 * alone:.2f} ms{wanted}; {iteration / in_turn:.2f} times the same steps in turn, "
+        f"{1e3 * in_turn:.2f} ms. Beyond them alone: {beyond}. {own}"
         f"Its {made['operations'] / 1e9:.2f} GFLOP at the rate of the fastest convolution, "
         f"{made['fastest'] / 1e9:.0f} GFLOP/s a core, would take {1e3 * limit:.2f} ms: "
         f"{made['batch_size'] / limit:,.0f} images/s a learner are the limit. In turn:\n\n"

@@ -1,7 +1,10 @@
 """Profiles a learner's pass on the host: each step of its plan timed in turn, and its convolutions alone."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +20,8 @@ REPEATS = 4  # of a step by itself between two readings of the clock: few, as a 
 
 
 def profile(job: Job, seconds: float) -> dict[str, Any]:
-    """Seconds of a learner's forward and backward pass: all steps in turn, by kind; its convolutions alone, too.
+    """Seconds of a learner's forward and backward pass: all steps in turn, by kind, with their operations and bytes;
+    its convolutions alone, too. `roofline` is what the core can do in a second.
 
     `seconds` are for each of the two. In turn, a step finds the data of earlier steps in the caches; alone, it finds
     its own, as far as they fit. A convolution is oneDNN's or Winograd's step, without reorders of weights.
@@ -33,17 +37,27 @@ def profile(job: Job, seconds: float) -> dict[str, Any]:
     convolutions = [i for i, step in enumerate(steps) if operations[i] and step.node.op.kind.startswith("conv")]
     turns = timed_in_turn(bound.runs, seconds)
     alone = timed_alone(bound.runs, convolutions, job.kernels.join, seconds) if convolutions else {}
-    parts = dict[str, list[float]]()
-    for step, turn in zip(steps, turns, strict=True):
-        parts.setdefault(kind_of(step), []).append(turn)
+    parts = defaultdict[str, Any](Counter)
+    for step, turn, done in zip(steps, turns, operations, strict=True):
+        moved = _bytes(step, plan.shapes[step.node.name])
+        parts[kind_of(step)].update(count=1, seconds=turn, operations=done, bytes=moved)
     return {
         "plan": sum(turns),
         "convolutions_in_turn": sum(turns[i] for i in convolutions),
         "convolutions_alone": sum(alone.values()),
         "operations": sum(operations),
         "fastest": max((operations[i] / took for i, took in alone.items()), default=0.0),
-        "parts": {kind: {"count": len(times), "seconds": sum(times)} for kind, times in parts.items()},
+        "roofline": roofline(),
+        "parts": parts,
     }
+
+
+def roofline() -> dict[str, float]:
+    """Operations a second of a product of NumPy's, and bytes a second of a copy that no cache holds, on this core."""
+    factor = np.ones((512, 512), np.float32)
+    source = np.ones(2**24, np.float32)
+    product, copy = timed_in_turn([lambda: factor @ factor, partial(np.copyto, source.copy(), source)], 0.2)
+    return {"operations": 2 * 512**3 / product, "bytes": 2 * source.nbytes / copy}
 
 
 def timed_in_turn(runs: Sequence[Run], seconds: float) -> list[float]:
@@ -92,8 +106,14 @@ def _medians(once: Callable[[], list[float]], seconds: float) -> list[float]:
 
 
 def _operations(step: Step, shapes: Shapes) -> float:
-    """Multiplications and additions of a convolution's or dense layer's step, without its bias."""
-    if step.kind == "reorder" or not step.node.op.kind.startswith(("conv", "dense", "wide_dense")):
+    """Multiplications and additions of a step's products, by the direct algorithm."""
+    if step.kind == "reorder":
         return 0.0
     once = operations_of(step.node, shapes.y, *shapes.x)
-    return once * (1 + len(step.wanted)) if step.kind == "backward" else once
+    return once * (bool(step.node.weights) + len(step.wanted)) if step.kind == "backward" else once
+
+
+def _bytes(step: Step, shapes: Shapes) -> int:
+    """What a step reads and writes in float32, each array once; backward reads or writes a gradient of each, too."""
+    weights = 0 if step.kind == "reorder" else sum(prod(each.shape) for each in step.node.weights.values())
+    return (sum(map(prod, (*shapes.x, shapes.y))) + weights) * (8 if step.kind == "backward" else 4)
