@@ -17,11 +17,13 @@ from .comm.launch import guarded, open_communicator, say
 from .comm.mpi import Mpi
 from .config import Config, limits_of, load_mapping
 from .config.strict import build
+from .data.columns import CATEGORIES
 from .data.dataset import NamedSamples
 from .data.indexed import Hands
 from .data.lengths import check_padding
 from .data.sample_settings import Image, TokenStream
 from .data.sample_weights import unweighed
+from .data.split import split
 from .errors import ConfigError, Interrupted, raised
 from .evaluate import on_host
 from .fitted import Fitted
@@ -47,7 +49,7 @@ from .job.starting_weights import Start, of_program
 from .models.augmentation import Augmentation
 from .models.classifier import Net
 from .models.losses import function_of, ignored
-from .models.objective import Losses, LossNet, OutputNet, supervised
+from .models.objective import Losses, LossNet, OutputNet, inputs_of_net, supervised
 from .optim.groups import WeightGroup
 from .probe.check import check as check_job
 from .reference import with_settings
@@ -57,7 +59,7 @@ from .run.directory import on_rank_0
 from .run.signals import interruption
 from .system.streams import interactive, until_nobody_reads
 
-OF_COURSE = ("test", "validation", "metrics", "resume", "callbacks", "workers", "check", "weights")
+OF_COURSE = ("resume", "callbacks", "workers", "check", "weights")
 
 
 def fit(
@@ -262,10 +264,14 @@ class JobArguments:
             raise ConfigError(f"data.text: is for texts, {training.name} has {described(training)}; leave it out")
         if self.class_weight is not None:
             config = with_class_weight(config, self.class_weight, training, outputs=loss is not None)
+        taken = inputs_of_net(net, training.inputs) if isinstance(training, NamedSamples) else []
         if loss is not None:
             if not isinstance(training, NamedSamples):
                 raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
-            net = supervised(scaled(net, training, self.normalise), loss, tuple(training.inputs), self.loss_weights)
+            if CATEGORIES in training.inputs and CATEGORIES not in taken and getattr(training, "contents", None):
+                raise ConfigError("train: the table has categories, which the net does not take; add the argument")
+            seen = split(training, validation, config.seed)[0] if isinstance(validation, float) else training
+            net = supervised(scaled(net, seen, self.normalise), loss, tuple(training.inputs), self.loss_weights)
         if self.sample_weight is not None:
             training = with_sample_weight(training, self.sample_weight)
         job = make_job(
@@ -301,7 +307,7 @@ def with_buffers_of_rank_0(net: TorchNet, comm: Single | Mpi) -> TorchNet:
 
 
 def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mapping[str, Any]) -> Job:
-    """The job that `fit` trains with these arguments on `train` alone; those of the run's course are ignored."""
+    """The job that `fit` trains with these arguments; those of the run's course are ignored."""
     names = {each.name for each in fields(JobArguments)}
     known = {key: value for key, value in given.items() if key not in OF_COURSE}
     arguments = JobArguments(net=net, train=train, **{key: known[key] for key in known.keys() & names})

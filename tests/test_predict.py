@@ -140,6 +140,34 @@ def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys)
     ])  # fmt: skip
 
 
+def test_a_damaged_record_alone_is_left_out(here: Path, capsys):
+    images = tiny.images(20, seed=1)
+    write_records(Path("some"), zip(images[0], images[1].tolist(), strict=True), classes=3, class_names=NAMES)
+    (file,) = Path("some").glob("*.mpr")
+    content = file.read_bytes()
+    for number in (5, 6, 19):
+        content = content.replace(images[0][number].tobytes(), bytes(36))
+    file.write_bytes(content)
+    assert main(["runs/run", "some", "--csv"]) == 3
+    found = capsys.readouterr()
+    assert [f"some[{number}]" in found.out for number in range(20)] == [
+        number not in (5, 6, 19) for number in range(20)
+    ]
+    assert found.err.endswith("error: 3 file(s) or row(s) could not be predicted\n")
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK", b"half"])
+def test_a_damaged_archive_is_named(here: Path, damage, capsys):
+    np.savez_compressed("whole.npz", image=tiny.images(20)[0])
+    content = Path("whole.npz").read_bytes()
+    Path("bad.npz").write_bytes(content[:100] + bytes(200) + content[300:] if damage == b"half" else damage)
+    np.save("good.npy", tiny.images(20, seed=1)[0][:1])
+    assert main(["runs/run", "bad.npz", "good.npy"]) == 3
+    found = capsys.readouterr()
+    assert found.out.startswith("good.npy[0]")
+    assert found.err.startswith("error: bad.npz: cannot be read as NumPy's: ")
+
+
 @pytest.mark.parametrize(("arguments", "code", "message"), [
     (["runs/run", "a.png", "--top", "4"], 2, "--top: must be at least 1 and at most the net's 3 classes, got 4"),
     (["runs/run", "a.png", "--output", "a.txt"], 2,

@@ -112,6 +112,18 @@ def test_one_sample_by_several_threads(classifier: mb.Fitted, pictures: Any):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_so_has_one_that_is_given_by_name(kind, here: Path):
+    wide, long = np.random.default_rng(0).standard_normal((2, 12)).round(3).tolist()
+    there, turned = frame(kind, {"wide": wide, "long": long}), frame(kind, {"long": long, "wide": wide})
+    target = np.array(wide)
+    settings = {**QUICK, "loss": mb.mse_loss, "validation": ({"row": turned}, target)}
+    fitted = mb.fit(lambda row: mb.reshape(mb.dense(row, 1), (-1,)), ({"row": there}, target), **settings)
+    np.testing.assert_array_equal(fitted.predict(turned), fitted.predict(there))
+    expected = ((fitted.predict(there) - target) ** 2).mean()
+    assert fitted.summary.validation_loss == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_data_frame_has_the_columns_of_the_one_in_training(kind, here: Path):
     numbers = np.random.default_rng(0).standard_normal((12, 2)).round(3)
     wide, long = numbers.T.tolist()

@@ -1,9 +1,7 @@
 """Arrays in .npy and .npz files, read a row at a time, so that they may be larger than memory; never a pickle."""
 
 import math
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,25 +11,11 @@ from typing import IO
 import numpy as np
 
 from mpibow.data import Array, DType, Shape
-from mpibow.data.aside import refused
+from mpibow.data.aside import FAULTS, refused
 from mpibow.errors import RecordError
 from mpibow.system import open_file
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-FAULTS = (  # what NumPy raises for a damaged file, as it parses its header as Python, and zipfile
-    ValueError,
-    EOFError,
-    SyntaxError,
-    tokenize.TokenError,
-    OverflowError,
-    MemoryError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    RuntimeError,  # deep in itself, packed by an unknown method, or encrypted
-)
 
 
 @dataclass(frozen=True)

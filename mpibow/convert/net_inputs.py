@@ -4,20 +4,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from mpibow.config import build
 from mpibow.data import Array, Image, NamedSamples, lots, open_records
-from mpibow.data.aside import content_of
+from mpibow.data.aside import FAULTS, content_of
 from mpibow.data.columns import LARGEST, PLAIN, Columns
 from mpibow.data.decoded import Decoded, centre_windows
 from mpibow.data.image_header import sides_of
 from mpibow.data.labelled import Labelled
 from mpibow.data.photo import decodable, take
 from mpibow.data.text import FILE, Tokens, read_tokens
-from mpibow.errors import CheckpointError, ConfigError, RecordError
+from mpibow.errors import CheckpointError, ConfigError, DamagedRecord, RecordError
 from mpibow.graph import FLOAT, Shape
 from mpibow.job.normalise import difference
 from mpibow.job.predictor import Predictor, Sample
@@ -92,7 +91,7 @@ def read(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
     Raises RecordError, beginning with the file's name.
     """
     if path.is_dir():
-        yield from _records(path, wanted)
+        yield from _records(path, wanted, failed)
     elif path.suffix.lower() in (".npy", ".npz"):
         yield from _arrays(path, wanted)
     elif wanted.columns is not None or path.suffix.lower() in PARQUET:
@@ -105,7 +104,7 @@ def read(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
         yield str(path), of_image(str(path), content_of(path), wanted)
 
 
-def _records(path: Path, wanted: NetInputs) -> Iterator[Sample]:
+def _records(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
     records = open_records(path)
     if set(wanted.inputs) == {"image"} and classified(records):
         data: NamedSamples = Labelled(records if records.shape else Decoded(records, wanted.image or Image()))
@@ -115,18 +114,27 @@ def _records(path: Path, wanted: NetInputs) -> Iterator[Sample]:
         raise RecordError(f"{path}: {fault}")
     if lacking := [name for name in wanted.inputs if name not in data.inputs]:
         raise RecordError(f"{path}: has {', '.join(data.inputs)}, the net takes {lacking[0]}")
-    for samples, arrays in lots(data, LOT):
-        for row, sample in enumerate(samples.tolist()):
-            inputs = {name: _fitting(path, arrays[name][row].copy(), name, wanted) for name in wanted.inputs}
-            yield f"{path}[{sample}]", inputs
+    rest = np.arange(data.count)
+    while rest.size:
+        try:
+            for samples, arrays in lots(data, LOT, rest):
+                for row, sample in enumerate(samples.tolist()):
+                    inputs = {name: _fitting(path, arrays[name][row].copy(), name, wanted) for name in wanted.inputs}
+                    yield f"{path}[{sample}]", inputs
+                rest = rest[len(samples) :]
+        except DamagedRecord as error:
+            if error.sample not in rest:
+                raise
+            failed(error)
+            rest = rest[rest != error.sample]
 
 
 def _arrays(path: Path, wanted: NetInputs) -> Iterator[Sample]:
     try:
         loaded = np.load(path, mmap_mode="r")  # a file may be larger than memory
         given = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise RecordError(f"{path}: cannot be read as NumPy's: {str(error).splitlines()[0]}") from None
+    except (OSError, *FAULTS) as error:
+        raise RecordError(f"{path}: cannot be read as NumPy's: {error!r}") from None
     if len(given) == len(wanted.inputs) == 1:  # whatever its name
         given = {name: next(iter(given.values())) for name in wanted.inputs}
     if lacking := [name for name in wanted.inputs if name not in given]:
@@ -159,7 +167,8 @@ def of_table(table: SourceTable, wanted: NetInputs, failed: Failed) -> Iterator[
         except RecordError as error:
             failed(RecordError(f"{table.where(n)}: {str(error).removeprefix('row 1: ')}"))
             continue
-        parts = [array[0] for array in found.values()]
+        names = wanted.inputs.keys()
+        parts = [found[name][0] for name in (names if names <= found.keys() else found)]
         if len(wanted.inputs) < len(parts):  # a classifier has all columns in one array
             parts = [np.concatenate([part.ravel().astype(np.float32) for part in parts])]
         pairs = zip(wanted.inputs.items(), parts, strict=True)

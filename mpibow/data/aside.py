@@ -3,6 +3,9 @@
 import errno
 import os
 import shutil
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -16,6 +19,20 @@ from mpibow.system import beside, open_file, refusal, sync_folder, whole_file
 OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting may remove
 PLACES = (".", "train", "validation", "test")  # where they lie in one data set: others below are other data sets
 
+FAULTS = (  # what NumPy raises for a damaged file, as it parses its header as Python, and zipfile
+    ValueError,
+    EOFError,
+    SyntaxError,
+    tokenize.TokenError,
+    OverflowError,
+    MemoryError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    RuntimeError,  # deep in itself, packed by an unknown method, or encrypted
+)
 
 refused = partial(refusal, RecordError)  # (path, deed)
 

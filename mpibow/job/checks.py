@@ -161,10 +161,11 @@ def check_metrics(config: Config, evaluated: Collection[str], measures: Sequence
     names = [name for name in directions(measures) if name != "accuracy" or classes or name in listed]
     for key, metric in (
         ("stop.metric", config.stop.metric),
+        ("stop.accuracy", "accuracy" if config.stop.accuracy else None),
         ("update.schedule.metric", plateau),
         ("checkpoint.metric", config.checkpoint.metric),
     ):
-        by_epoch = not key.startswith("checkpoint")
+        by_epoch = key not in ("stop.accuracy", "checkpoint.metric")
         if metric is None or (metric == "training_loss" and by_epoch):
             continue
         if metric == "accuracy" and metric not in names:
@@ -249,10 +250,10 @@ def check_losses(
     """Raises ConfigError where settings are of classes: a net of `NamedSamples` gives losses, or `outputs`."""
     for key, given in (
         ("data.augment", augmentation != Augmentation()),
-        ("data.normalise", normalise not in ("channel", "none") and not hasattr(train, "pictures")),
+        ("data.normalise", normalise not in ("channel", "none") and not (outputs and hasattr(train, "pictures"))),
         ("loss", config.loss != CrossEntropyLoss() and not outputs),
         ("evaluate.top_k", config.evaluate.top_k is not None),
         ("stop.accuracy", config.stop.accuracy is not None),
     ):
         if given:
-            raise ConfigError(f"{key}: is for data with classes, {train.name} has {described(train)}; leave it out")
+            raise ConfigError(f"{key}: is for classifiers; this net takes {described(train)}; leave it out")

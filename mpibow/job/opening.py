@@ -48,7 +48,7 @@ from .losses import balanced
 from .measures import ProgramMetric, measures_of
 from .net_file import function_name, gives_losses, is_net_file, kept_files, losses_of_file, net_of_file, with_checksum
 from .normalise import Scaling, scaling_of
-from .record_kinds import named, open_data, records_files
+from .record_kinds import classified, named, open_data, records_files
 from .starting_weights import of_config
 
 T = TypeVar("T")
@@ -87,6 +87,8 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
         train = arrays
     else:
         records, test, validation = _sets(config.data, open_data)
+        if not classified(records):
+            raise ConfigError(f"data.train: {config.data.train} has no classes, and the net gives no losses")
         if config.model.classes not in (None, records.classes):
             raise ConfigError(
                 f"data.train: {config.data.train} has {records.classes} classes, model.classes is "

@@ -29,8 +29,11 @@ class Nameable(NamedSamples, Protocol):
 
 
 def classified(records: RecordSet) -> bool:
-    """Whether a classifier takes the records as they are: images, or rows of a table, with classes."""
-    return records.manifest.kind in ("", "table") and (records.classes > 1 or records.manifest.form != FORM)
+    """Whether a classifier takes the records as they are: images, or rows of a table with classes."""
+    about = records.manifest
+    if about.kind == "table":
+        return bool(about.contents.get("label"))
+    return not about.kind and (records.classes > 1 or about.form != FORM)
 
 
 def named(

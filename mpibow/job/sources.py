@@ -221,25 +221,24 @@ def source_of(given: Source | float) -> str | float | None:
 
 
 def columns_of(source: object) -> list[str]:
-    """The columns of a data frame that is the first of a pair; [] for other data."""
-    first = source[0] if isinstance(source, tuple) else None
-    return [str(name) for name in first.columns] if is_frame(first) else []
+    """The columns of a data frame that is the first of a pair, or of arrays by name; [] for other data."""
+    while isinstance(source, tuple | Mapping) and source:
+        source = source[0] if isinstance(source, tuple) else next(iter(source.values()))
+    return [str(name) for name in source.columns] if is_frame(source) else []
 
 
 def in_order(given: object, train: object, name: str) -> Any:
     """`given`, whose data frames have their columns in the order of those of `train`. Raises ConfigError."""
-    if not (isinstance(given, tuple) and isinstance(train, tuple) and len(given) == len(train)):
-        return given
-    found = list[object]()
-    for each, first in zip(given, train, strict=True):
-        if is_frame(each) and is_frame(first) and [*each.columns] != [*first.columns]:
-            there, wanted = [*map(str, each.columns)], [*map(str, first.columns)]
-            if sorted(there) != sorted(wanted):
-                raise ConfigError(f"{name}: has columns {', '.join(there)}, train has {', '.join(wanted)}")
-            found.append(each[[*first.columns]])
-        else:
-            found.append(each)
-    return tuple(found)
+    if isinstance(given, tuple) and isinstance(train, tuple) and len(given) == len(train):
+        return tuple(in_order(*both, name) for both in zip(given, train, strict=True))
+    if isinstance(given, Mapping) and isinstance(train, Mapping):
+        return {key: in_order(each, train.get(key), name) for key, each in given.items()}
+    if is_frame(given) and is_frame(train) and [*given.columns] != [*train.columns]:
+        there, wanted = [*map(str, given.columns)], [*map(str, train.columns)]
+        if sorted(there) != sorted(wanted):
+            raise ConfigError(f"{name}: has columns {', '.join(there)}, train has {', '.join(wanted)}")
+        return given[[*train.columns]]
+    return given
 
 
 def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:

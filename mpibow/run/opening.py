@@ -130,7 +130,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         plan = job.training_plan(epoch)
     trained = job.trained(epoch)
     tuning = _open_tuning(job, start, comm, room, compares=len(ways) > 1 and not config.replayed)
-    most = max(change.counts[comm.rank] for change in start.timeline.changes)
+    most = max(each[comm.rank] for each in (counts, *(change.counts for change in start.timeline.changes)))
     statistics = start.first
     if statistics is None:
         statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)

@@ -91,7 +91,7 @@ class Start:
         known = preset and rule.get("then") is None and isinstance(period, int) and period > 0
         waiting = self.source.header.rule.turn % period if known else 0
         left = f", without the steps of {waiting} iterations that waited for the end of their period" * bool(waiting)
-        return f"{', '.join(self.changed)}: averaging restarts from the centre{left}"
+        return f"{', '.join(self.changed)}: averaging restarts from the centre{left}, and the optimiser's states are 0"
 
     @property
     def learners(self) -> tuple[Counts, str]:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from zipfile import BadZipFile
 
 import numpy as np
 
 from mpibow.config import Config, show
 from mpibow.data import Dataset, Image, NamedArrays, NamedSamples, RecordSet, Samples, TokenStream, open_records
+from mpibow.data.aside import FAULTS
 from mpibow.data.decoded import Decoded
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError, RecordError
@@ -89,8 +89,8 @@ def _arrays(path: str, image: Image | None, text: TokenStream | None, names: Seq
             if lacking := [name for name in names if name not in file]:
                 raise ConfigError(f"{path}: has no array {lacking[0]}, the net takes {', '.join(names)}")
             return NamedArrays({name: file[name] for name in names}, name=path)
-    except (OSError, ValueError, BadZipFile) as error:
-        raise RecordError(f"{path}: cannot be read: {error}") from None
+    except (OSError, *FAULTS) as error:
+        raise RecordError(f"{path}: cannot be read: {error!r}") from None
 
 
 def _classified(stored: Stored, config: Config, data: str, top_k: int | None) -> tuple[Samples, Build]:

@@ -191,6 +191,8 @@ class Engine:
                     self._flat.put(self._arrays[name], 0)
 
     def _restart(self, centre: Array) -> None:
+        if self._settings.forgets:
+            self._rows.forget()
         if self.alike:
             self._flat.put(self._rows.weights[1:], centre)
             self._rows.level()
@@ -199,8 +201,6 @@ class Engine:
             if form == "weights":
                 self._flat.put(self._arrays[name], centre)
         self._flat.put(self._rows.weights, centre)
-        if self._settings.forgets:
-            self._rows.forget()
         if self.follows:
             self._turn, self._apart, self._fresh = 0, False, True
 

@@ -10,6 +10,9 @@ from PIL import Image
 import mpibow as mb
 from mpibow.data import inputs_of, open_records
 from mpibow.data.image_header import turned
+from mpibow.data.indexed import Hands
+from mpibow.data.split import split
+from mpibow.fitting import JobArguments
 from mpibow.job.record_kinds import named
 from tests.data.photos import exif
 from tests.datasets.scripts import script
@@ -202,3 +205,15 @@ def test_images_with_classes_and_a_loss(here: Path):
             update={"lr": 0.01},
         )  # fmt: skip
         assert fitted.summary.test_loss < 0.3
+
+
+def test_split_off_images_do_not_scale(here: Path):
+    write(here)
+    convert(here)
+    arguments = JobArguments(
+        net=lambda image: mb.conv2d(image, 3, 1), train="out/train", validation=0.5, loss="cross_entropy"
+    )
+    job = arguments.job(arguments.config({"batch_size": 2}), Hands())
+    (scaling,) = (node.op for node in job.build(1).nodes if node.op.kind == "normalise")
+    data = named(open_records(Path("out/train")))
+    assert scaling.mean == split(data, 0.5, job.config.seed)[0].pictures.mean != data.pictures.mean

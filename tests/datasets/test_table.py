@@ -11,9 +11,11 @@ import pytest
 import mpibow as mb
 from mpibow import evaluate
 from mpibow.comm import Single
+from mpibow.config import load_mapping
 from mpibow.data import open_records
 from mpibow.data.columns import Columns, open_table
 from mpibow.errors import ConfigError, RecordError
+from mpibow.job import open_job
 from tests.datasets.scripts import script
 from tests.refusals import refuses
 
@@ -379,6 +381,24 @@ def test_what_is_refused(tmp_path, capsys, text, words, message):
     assert convert(tmp_path, text, *words) == 3
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_numbers_are_no_classes(here: Path):
+    """Nor are categories a target."""
+    convert(here, HOUSES)
+    with refuses("data.train: out/train has no classes, and the net gives no losses"):
+        open_job(load_mapping({"model": {"name": "mlp"}, "data": {"train": "out/train"}, "batch_size": 2}))
+    with refuses("x: the net takes it, the data have categories, features, target"):
+        mb.fit(lambda x: mb.dense(mb.flatten(x), 2), "out/train", batch_size=2)
+    with refuses("train: the table has categories, which the net does not take; add the argument"):
+        mb.fit(lambda features: mb.dense(features, 1)[:, 0], "out/train", loss="mse_loss", batch_size=2)
+
+
+def test_an_output_of_some_inputs_alone_is_predicted(here: Path):
+    convert(here, HOUSES)
+    settings = {"loss": "mse_loss", "batch_size": 2, "learners": 1, "stop": {"epochs": 1}}
+    fitted = mb.fit(lambda features, categories: mb.dense(features, 1)[:, 0], "out/train", **settings)
+    np.testing.assert_allclose(fitted.predict("source.csv"), fitted.predict("out/train"), rtol=1e-6)
 
 
 @pytest.mark.parametrize("loss", [None, mb.mse_loss])

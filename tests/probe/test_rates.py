@@ -84,6 +84,12 @@ def test_the_limit_of_gradient_descent_is_found(here: Path):
     assert again.losses == found.losses
 
 
+def test_settings_of_the_course_are_ignored(here: Path):
+    loss = {"metric": "loss", "patience": 5}
+    settings = {"validation": 0.1, "update": {"schedule": {"name": "plateau", "metric": "loss"}}, "stop": loss}
+    mb.find_lr(lambda image: mb.dense(mb.flatten(image), 3), tiny.images(), batch_size=2, **settings)
+
+
 @pytest.mark.parametrize("name", ["sgd", "lion", "muon"])
 def test_every_optimiser_takes_it(name, tmp_path):
     work = tiny.job(tmp_path, update={"name": name}, precision="float32", learners=2)

@@ -76,6 +76,13 @@ def test_it_trains_as_the_same_net_in_a_program(here: Path):
     assert tiny.same_bits(again.weights, found.weights)
 
 
+def test_a_scaling_that_nothing_would_apply(here: Path):
+    found = refused("model.name=mynet.py:losses", "data.normalise=half")
+    assert found == (
+        "data.normalise: is for classifiers; this net takes image (1, 6, 6) uint8, label () int32; leave it out"
+    )
+
+
 def test_the_run_keeps_the_file_and_its_checksum(here: Path):
     run("name=auto")
     (folder,) = Path("runs").iterdir()

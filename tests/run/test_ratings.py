@@ -106,12 +106,12 @@ REFUSED = {
     ),
     "augmentation": (
         {"augment": {"flip": True}}, ConfigError,
-        "data.augment: is for data with classes, train has user () int32, item () int32, rating () float32; "
+        "data.augment: is for classifiers; this net takes user () int32, item () int32, rating () float32; "
         "leave it out",
     ),
     "an accuracy": (
         {"stop": {"accuracy": 0.9}}, ConfigError,
-        "stop.accuracy: is for data with classes, train has user () int32, item () int32, rating () float32; "
+        "stop.accuracy: is for classifiers; this net takes user () int32, item () int32, rating () float32; "
         "leave it out",
     ),
     "smoothing": (
@@ -121,7 +121,7 @@ REFUSED = {
     ),
     "top k": (
         {"evaluate": {"top_k": 2}}, ConfigError,
-        "evaluate.top_k: is for data with classes, train has user () int32, item () int32, rating () float32; "
+        "evaluate.top_k: is for classifiers; this net takes user () int32, item () int32, rating () float32; "
         "leave it out",
     ),
     "a user that has no row": (

@@ -212,7 +212,7 @@ def test_other_learners_restart_from_the_centre(tmp_path, rule, capsys):
     seen = tiny.watch(tmp_path, 1, learners=3, resume=tmp_path / "run", **more)
     said = capsys.readouterr().err.splitlines()
     assert f"continuing {point(tmp_path, 20)} at iteration 20" in said
-    assert "learners were 2 + 2: averaging restarts from the centre" in said
+    assert "learners were 2 + 2: averaging restarts from the centre, and the optimiser's states are 0" in said
     # The stream goes on where it was, so the epoch that was begun is completed.
     stream = np.concatenate([np.concatenate(slots) for slots in seen[0].samples])
     assert len(stream) == 15 * 3 * 3

@@ -114,6 +114,8 @@ def test_a_limit_beside_a_target_ends_the_run(tmp_path):
         ({"test": None, "stop": {"metric": "loss", "patience": 1}},
          "stop.metric: loss needs validation data, and there are none; set data.validation=0.1 or "
          "stop.metric=training_loss"),
+        ({"test": None, "stop": {"epochs": None, "accuracy": 0.9}},
+         "stop.accuracy: accuracy needs validation data, and there are none; set data.validation=0.1"),
     ],
 )  # fmt: skip
 def test_data_that_are_not_there(tmp_path, settings, message):

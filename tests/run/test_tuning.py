@@ -459,6 +459,8 @@ def test_resumed_with_another_batch_size_it_measures_anew(tmp_path):
     tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 70, on(TWO))
     with Session(auto(tmp_path, batch_size=5), Single(), "auto") as session:
         assert (session.tuning.history.batch, session.tuning.history.windows) == (5, ())
+    with Session(auto(tmp_path, batch_size=5, tuner={"most": 1}), Single(), "auto") as session:
+        assert session.replicas.count > 1
 
 
 def test_resumed_with_given_learners_averaging_restarts(tmp_path):
@@ -466,13 +468,13 @@ def test_resumed_with_given_learners_averaging_restarts(tmp_path):
     given = tiny.job(tmp_path, learners=3, iterations=90, checkpoint=tiny.keeping(10))
     tiny.run(given, resume="auto")
     said = tiny.log(tmp_path)
-    assert "learners were 4: averaging restarts from the centre" in said
+    assert "learners were 4: averaging restarts from the centre, and the optimiser's states are 0" in said
     found = tiny.summary(tmp_path)
     assert (found["learners"], found["settled"]) == ([3], None)
     assert found["samples"] == sum_of({20: [2], 40: [3], 60: [4]}, 70) + 20 * 9
     # And back: it looks for the number anew.
     tiny.replay(auto(tmp_path, 400), parts=on(TWO), resume="auto")
-    assert "learners were 3: averaging restarts from the centre" in tiny.log(tmp_path)
+    assert "learners were 3: averaging restarts from the centre, and the optimiser's states are 0" in tiny.log(tmp_path)
     assert (tiny.summary(tmp_path)["learners"], tiny.summary(tmp_path)["settled"]) == ([2], True)
 
 

@@ -463,9 +463,10 @@ def test_a_period_that_ends_early_is_the_pure_one(settings: Family, early, count
     compare(settings, LOCALS["plain"], counts, early=early, rates=[0.1] * 12)
 
 
+@pytest.mark.parametrize("name", ["sma", "ssgd"])
 @pytest.mark.parametrize("reset", [True, False])
-def test_restart_keeps_or_resets_the_momenta(reset):
-    cluster = Cluster(Family(reset_momentum=reset), (2,), start_at())
+def test_restart_keeps_or_resets_the_momenta(name, reset):
+    cluster = Cluster(Family(name=name, reset_momentum=reset), (2,), start_at())
     for t in range(3):
         cluster.step(gradients_of(cluster.weights, t), LOCALS["momentum"])
     before = cluster.momenta
