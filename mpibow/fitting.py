@@ -270,7 +270,9 @@ class JobArguments:
                 raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
             if CATEGORIES in training.inputs and CATEGORIES not in taken and getattr(training, "contents", None):
                 raise ConfigError("train: the table has categories, which the net does not take; add the argument")
-            seen = split(training, validation, config.seed)[0] if isinstance(validation, float) else training
+            seen = training
+            if isinstance(validation, float) and hasattr(training, "pictures"):
+                seen = split(training, validation, config.seed)[0]
             net = supervised(scaled(net, seen, self.normalise), loss, tuple(training.inputs), self.loss_weights)
         if self.sample_weight is not None:
             training = with_sample_weight(training, self.sample_weight)

@@ -18,10 +18,8 @@ def places(x: Tensor, dim: int, start: int = 0, stop: int | None = None, *, larg
     if not x.shape:
         return ops.constant(0)
     key = x
-    if largest and x.dtype == FLOAT:
-        key = ops.where(ops.ne(x, x), -np.inf, ops.neg(x))  # NaN is the largest
-    elif largest:
-        key = integer(ops.constant(0), "-", x)
+    if largest:  # as NaN is
+        key = ops.where(ops.ne(x, x), -np.inf, ops.neg(x)) if x.dtype == FLOAT else integer(ops.constant(0), "-", x)
     return along(ops.argsort(key, dim), dim, slice(start, stop))
 
 

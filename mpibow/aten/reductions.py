@@ -129,7 +129,7 @@ def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None
 
     losses = (target - 1.0) * log(ops.log1p, -x, 1.0 - x) - target * log(ops.log, x, x)
     losses = losses if weight is None else losses * weight
-    return [losses, mean(losses), REDUCTIONS["+"](losses)][reduction]
+    return (lambda y: y, mean, REDUCTIONS["+"])[reduction](losses)
 
 
 OPERATORS: dict[str, Function] = {

@@ -223,7 +223,7 @@ def source_of(given: Source | float) -> str | float | None:
 def columns_of(source: object) -> list[str]:
     """The columns of a data frame that is the first of a pair, or of arrays by name; [] for other data."""
     while isinstance(source, tuple | Mapping) and source:
-        source = source[0] if isinstance(source, tuple) else next(iter(source.values()))
+        source = next(iter(source.values() if isinstance(source, Mapping) else source))
     return [str(name) for name in source.columns] if is_frame(source) else []
 
 
