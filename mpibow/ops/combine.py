@@ -108,12 +108,9 @@ def _folded(function: np.ufunc) -> Binding:
 
 sum_forward = _folded(np.add)
 multiply_forward = _folded(np.multiply)
-largest_forward = _folded(np.maximum)  # unlike a masked copy, it lets NaN through
 
 
 def add_forward(call: Call) -> Run:
-    if all(c == 1.0 for c in call.op.coefficients):
-        return sum_forward(call)
     y = call.y
     (c0, x0), *others = zip(call.op.coefficients, call.x, strict=True)
 
@@ -121,7 +118,7 @@ def add_forward(call: Call) -> Run:
         nonlocal y
         np.multiply(x0, c0, out=y)
         for c, x in others:
-            y += x if c == 1.0 else np.multiply(x, c, out=call.scratch["part"])
+            y += np.multiply(x, c, out=call.scratch["part"])
 
     return run
 
@@ -149,15 +146,11 @@ def multiply_backward(call: Call) -> Run:
 
 
 def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
-    if not shapes.training:
-        return Buffers()
     mask = {"mask": (shapes.y, "bool")}
-    return Buffers(saved={"winner": (shapes.y, "uint8" if op.inputs <= 256 else "uint16")}, forward=mask, backward=mask)
+    return Buffers(saved={"winner": (shapes.y, "uint16")}, forward=mask, backward=mask)
 
 
 def maximum_forward(call: Call) -> Run:
-    if "winner" not in call.saved:
-        return largest_forward(call)
     y = call.y
     first, *rest = call.x
     winner, mask = call.buffers("winner", "mask")
@@ -168,7 +161,7 @@ def maximum_forward(call: Call) -> Run:
         for i, x in enumerate(rest, 1):
             np.greater(x, y, out=mask)
             np.copyto(winner, i, where=mask)
-            np.maximum(y, x, out=y)
+            np.maximum(y, x, out=y)  # unlike a masked copy, it lets NaN through
 
     return run
 
@@ -191,9 +184,7 @@ KERNELS = {
     Add: Kernel(
         add_forward,
         add_backward,
-        lambda op, shapes: Buffers(
-            forward={"part": (shapes.y, FLOAT)} if any(c != 1.0 for c in op.coefficients[1:]) else {}
-        ),
+        lambda op, shapes: Buffers(forward={"part": (shapes.y, FLOAT)}),
     ),
     Maximum: Kernel(maximum_forward, maximum_backward, maximum_buffers),
     Multiply: Kernel(multiply_forward, multiply_backward),

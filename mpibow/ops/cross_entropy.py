@@ -112,7 +112,7 @@ def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
     return Buffers(
         saved=kept,
         forward={"column": ((n, 1), FLOAT), "picked": vector},
-        backward={"picked": vector, **({"share": vector} if op.smoothing else {})},
+        backward={"picked": vector, "share": vector},
     )
 
 
@@ -169,27 +169,23 @@ def cross_entropy_backward(
     probability: Array,
     index: Array,
     picked: Array,
+    share: Array,
     smoothing: float,
     ignored: Array | None = None,
-    share: Array | None = None,
 ) -> Run:
     flat = dx.reshape(-1)
     dy2 = dy.reshape(-1, 1)
-    shares = dy if share is None else share
     rest = 1.0 - smoothing
     spread = smoothing / dx.shape[1]
     ignored2 = None if ignored is None else ignored.reshape(-1, 1)
 
     def run() -> None:  # dy (probability - target)
         nonlocal dx, picked
-        if smoothing:
-            np.subtract(probability, spread, out=dx)
-            dx *= dy2
-            np.multiply(dy, rest, out=shares)
-        else:
-            np.multiply(probability, dy2, out=dx)
+        np.subtract(probability, spread, out=dx)
+        dx *= dy2
+        np.multiply(dy, rest, out=share)
         flat.take(index, out=picked, mode="clip")
-        picked -= shares
+        picked -= share
         flat[index] = picked
         if ignored2 is not None:
             np.copyto(dx, 0, where=ignored2)
@@ -200,10 +196,7 @@ def cross_entropy_backward(
 def soft_buffers(op: SoftCrossEntropy, shapes: Shapes) -> Buffers:
     slope = {"slope": (shapes.x[0], FLOAT)}
     column = ((shapes.y[0], 1), FLOAT)
-    scratch: Specs = {"column": column, "mass": column}
-    if op.smoothing:
-        scratch["smooth"] = (shapes.x[0], FLOAT)
-    return Buffers(saved=slope, forward=scratch)
+    return Buffers(saved=slope, forward={"column": column, "mass": column, "smooth": (shapes.x[0], FLOAT)})
 
 
 @runs
@@ -214,24 +207,21 @@ def soft_forward(
     slope: Array,
     column: Array,
     mass: Array,
+    smooth: Array,
     smoothing: float,
-    smooth: Array | None = None,
 ) -> None:
     """With t the target, smoothed: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t."""
-    shares = target
-    if smooth is not None:
-        np.multiply(target, 1.0 - smoothing, out=smooth)
-        smooth += smoothing / logits.shape[1]
-        shares = smooth
+    np.multiply(target, 1.0 - smoothing, out=smooth)
+    smooth += smoothing / logits.shape[1]
     np.max(logits, axis=1, keepdims=True, out=column)
     np.subtract(logits, column, out=slope)
-    np.vecdot(shares, slope, out=y)
+    np.vecdot(smooth, slope, out=y)
     np.exp(slope, out=slope)
     np.sum(slope, axis=1, keepdims=True, out=column)
     slope /= column
-    np.sum(shares, axis=1, keepdims=True, out=mass)
+    np.sum(smooth, axis=1, keepdims=True, out=mass)
     slope *= mass
-    slope -= shares
+    slope -= smooth
     np.log(column, out=column)
     column *= mass
     np.subtract(column[:, 0], y, out=y)

@@ -83,7 +83,7 @@ def part_of(array: Array, part: Part) -> Array:
 def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
     mask = {"mask": (shapes.y, "bool")}
     return Buffers(
-        saved={"winner": (shapes.y, "uint8" if op.kernel[0] * op.kernel[1] <= 256 else "uint16")},
+        saved={"winner": (shapes.y, "uint16")},
         forward=mask,
         backward={**mask, "part": (shapes.y, FLOAT)},
     )
