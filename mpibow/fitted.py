@@ -1,7 +1,7 @@
 """A trained net: the return value of `fit`, and of `load` for a run, a checkpoint or a saved file, anywhere."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ import numpy as np
 
 from .aten.net import TorchNet
 from .config import Config
+from .data.dataset import is_frame
 from .errors import CheckpointError, ConfigError, RecordError, raised
 from .evaluate import on_host
 from .graph.graph import Array, ArraysByName
@@ -126,6 +127,8 @@ class Fitted:
             raise ConfigError(f"top, probabilities: need a classifier, the net gives {', '.join(predictor.outputs)}")
         if top is not None and not 1 <= top <= len(names):
             raise ConfigError(f"top: must be at least 1 and at most the net's {len(names)} classes, got {top}")
+        if isinstance(images, Mapping) and len(images) == 1 and is_frame(frame := next(iter(images.values()))):
+            images = frame
         if is_sources(images):
             from .convert.net_inputs import NetInputs  # late: Pillow's plugins take a tenth of a second
             from .convert.sample_sources import samples

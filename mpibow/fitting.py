@@ -264,28 +264,29 @@ class JobArguments:
             raise ConfigError(f"data.text: is for texts, {training.name} has {described(training)}; leave it out")
         if self.class_weight is not None:
             config = with_class_weight(config, self.class_weight, training, outputs=loss is not None)
-        taken = inputs_of_net(net, training.inputs) if isinstance(training, NamedSamples) else []
+        pictures = loss is not None and hasattr(training, "pictures")
         if loss is not None:
             if not isinstance(training, NamedSamples):
                 raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
-            if CATEGORIES in training.inputs and CATEGORIES not in taken and getattr(training, "contents", None):
+            unused = {*training.inputs} - {*inputs_of_net(net, training.inputs)}
+            if CATEGORIES in unused and getattr(training, "contents", None) and not isinstance(loss, Mapping):
                 raise ConfigError("train: the table has categories, which the net does not take; add the argument")
             seen = training
-            if isinstance(validation, float) and hasattr(training, "pictures"):
+            if pictures and isinstance(validation, float):
                 seen = split(training, validation, config.seed)[0]
             net = supervised(scaled(net, seen, self.normalise), loss, tuple(training.inputs), self.loss_weights)
         if self.sample_weight is not None:
             training = with_sample_weight(training, self.sample_weight)
         job = make_job(
-            self.name, config, net, training, test, validation=validation, normalise=self.normalise,
-            augmentation=augmentation, image=None if hasattr(unweighed(training), "pictures") else image,
-            metrics=metrics_of(self.metrics)[1],
+            self.name, config, net, training, test, validation=validation, augmentation=augmentation,
+            normalise="none" if pictures else self.normalise,
+            image=None if hasattr(unweighed(training), "pictures") else image, metrics=metrics_of(self.metrics)[1],
         )  # fmt: skip
         groups = (*(WeightGroup(escape(name), freeze=True) for name in job.build(1).frozen), *config.update.groups)
         config = replace(job.config, update=replace(job.config.update, groups=groups))
         sources = {"train": train, "validation": self.validation, "test": self.test}
         kept: dict[str, object] = {part: source_of(each) for part, each in sources.items() if each is not None}
-        if columns := columns_of(train):
+        if columns := columns_of(train, read.parameters):
             kept["columns"] = columns
         return replace(job, config=config, files=records_files(unweighed(training)), sources=kept)
 

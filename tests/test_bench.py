@@ -97,6 +97,14 @@ def test_profile(tmp_path):
     assert min(found["roofline"].values()) > 1e8
 
 
+def test_rates_of_an_operator():
+    """1 GFLOP and 2 GB in half a second, where a core can do 4 and 16 in one."""
+    part = {"count": 1, "seconds": 0.5, "operations": 1e9, "bytes": 2e9}
+    found = {"model": "a", "batch_size": 2, "iteration": 1.0, "plan": 0.5, "parts": {"forward conv": part}}
+    text = profile_text({**found, "roofline": {"operations": 4e9, "bytes": 16e9}, "convolutions_alone": 0.25})
+    assert text.splitlines()[1].split() == ["forward", "conv", "1", "500.000", "ms", "50.0%", "2.0", "4.0", "50%"]
+
+
 def test_profile_without_convolutions(tmp_path):
     found = measured("profile", "logistic", "--batch-size", "4", "--seconds", "0.1", cwd=tmp_path)
     assert found["convolutions_alone"] == 0

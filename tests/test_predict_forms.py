@@ -116,11 +116,22 @@ def test_so_has_one_that_is_given_by_name(kind, here: Path):
     wide, long = np.random.default_rng(0).standard_normal((2, 12)).round(3).tolist()
     there, turned = frame(kind, {"wide": wide, "long": long}), frame(kind, {"long": long, "wide": wide})
     target = np.array(wide)
-    settings = {**QUICK, "loss": mb.mse_loss, "validation": ({"row": turned}, target)}
-    fitted = mb.fit(lambda row: mb.reshape(mb.dense(row, 1), (-1,)), ({"row": there}, target), **settings)
-    np.testing.assert_array_equal(fitted.predict(turned), fitted.predict(there))
-    expected = ((fitted.predict(there) - target) ** 2).mean()
-    assert fitted.summary.validation_loss == pytest.approx(expected, rel=1e-5)
+
+    def net(row):
+        return mb.reshape(mb.dense(row, 1), (-1,))
+
+    named, both = ({"row": there}, target), {"target": target, "row": there}
+    for train, test in (
+        (named, ({"row": turned}, target)),
+        (named, (turned, target)),
+        ((there, target), ({"row": turned}, target)),
+        (both, {**both, "row": turned}),
+    ):
+        fitted = mb.fit(net, train, validation=test, **QUICK, loss=mb.mse_loss)
+        expected = fitted.predict(there)
+        for other in (turned, {"row": turned}):
+            np.testing.assert_array_equal(fitted.predict(other), expected)
+        assert fitted.summary.validation_loss == pytest.approx(((expected - target) ** 2).mean(), rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.config import build
 from mpibow.data import Array, Image, NamedSamples, lots, open_records
-from mpibow.data.aside import FAULTS, content_of
+from mpibow.data.aside import FAULTS, content_of, refused
 from mpibow.data.columns import LARGEST, PLAIN, Columns
 from mpibow.data.decoded import Decoded, centre_windows
 from mpibow.data.image_header import sides_of
@@ -131,10 +131,12 @@ def _records(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
 
 def _arrays(path: Path, wanted: NetInputs) -> Iterator[Sample]:
     try:
-        loaded = np.load(path, mmap_mode="r")  # a file may be larger than memory
-        given = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
-    except (OSError, *FAULTS) as error:
-        raise RecordError(f"{path}: cannot be read as NumPy's: {error!r}") from None
+        with refused(path, "read"):
+            loaded = np.load(path, mmap_mode="r")  # a file may be larger than memory
+            given = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
+    except FAULTS as error:
+        what = str(error) or type(error).__name__
+        raise RecordError(f"{path}: cannot be read as NumPy's: {what.splitlines()[0]}") from None
     if len(given) == len(wanted.inputs) == 1:  # whatever its name
         given = {name: next(iter(given.values())) for name in wanted.inputs}
     if lacking := [name for name in wanted.inputs if name not in given]:

@@ -114,6 +114,9 @@ def _operations(step: Step, shapes: Shapes) -> float:
 
 
 def _bytes(step: Step, shapes: Shapes) -> int:
-    """What a step reads and writes in float32, each array once; backward reads or writes a gradient of each, too."""
-    weights = 0 if step.kind == "reorder" else sum(prod(each.shape) for each in step.node.weights.values())
-    return (sum(map(prod, (*shapes.x, shapes.y))) + weights) * (8 if step.kind == "backward" else 4)
+    """What a step reads and writes in float32, each array once; backward has y's gradient in place of y."""
+    weights = sum(prod(each.shape) for each in step.node.weights.values())
+    numbers = sum(map(prod, (*shapes.x, shapes.y))) + weights
+    if step.kind == "backward":
+        numbers += weights + sum(prod(shapes.x[i]) for i in step.wanted)
+    return 4 * numbers

@@ -250,10 +250,10 @@ def check_losses(
     """Raises ConfigError where settings are of classes: a net of `NamedSamples` gives losses, or `outputs`."""
     for key, given in (
         ("data.augment", augmentation != Augmentation()),
-        ("data.normalise", normalise not in ("channel", "none") and not (outputs and hasattr(train, "pictures"))),
+        ("data.normalise", normalise not in ("channel", "none")),
         ("loss", config.loss != CrossEntropyLoss() and not outputs),
         ("evaluate.top_k", config.evaluate.top_k is not None),
         ("stop.accuracy", config.stop.accuracy is not None),
     ):
         if given:
-            raise ConfigError(f"{key}: is for classifiers; this net takes {described(train)}; leave it out")
+            raise ConfigError(f"{key}: has no effect on {train.name}, which has {described(train)}; leave it out")

@@ -88,7 +88,7 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     else:
         records, test, validation = _sets(config.data, open_data)
         if not classified(records):
-            raise ConfigError(f"data.train: {config.data.train} has no classes, and the net gives no losses")
+            raise ConfigError(f"data.train: {config.data.train} has no classes; train a net that gives losses")
         if config.model.classes not in (None, records.classes):
             raise ConfigError(
                 f"data.train: {config.data.train} has {records.classes} classes, model.classes is "

@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -220,19 +220,25 @@ def source_of(given: Source | float) -> str | float | None:
     return given if isinstance(given, float) else os.fspath(given) if isinstance(given, str | os.PathLike) else None
 
 
-def columns_of(source: object) -> list[str]:
-    """The columns of a data frame that is the first of a pair, or of arrays by name; [] for other data."""
-    while isinstance(source, tuple | Mapping) and source:
-        source = next(iter(source.values() if isinstance(source, Mapping) else source))
-    return [str(name) for name in source.columns] if is_frame(source) else []
+def columns_of(source: object, parameters: Sequence[str]) -> list[str]:
+    """The columns of the data frame that the net's first parameter is; [] for other data."""
+    first = source[0] if isinstance(source, tuple) else source
+    if isinstance(first, Mapping):
+        first = first.get(parameters[0])
+    return [str(name) for name in first.columns] if isinstance(source, tuple | Mapping) and is_frame(first) else []
 
 
 def in_order(given: object, train: object, name: str) -> Any:
     """`given`, whose data frames have their columns in the order of those of `train`. Raises ConfigError."""
     if isinstance(given, tuple) and isinstance(train, tuple) and len(given) == len(train):
         return tuple(in_order(*both, name) for both in zip(given, train, strict=True))
-    if isinstance(given, Mapping) and isinstance(train, Mapping):
-        return {key: in_order(each, train.get(key), name) for key, each in given.items()}
+    if isinstance(given, Mapping):
+        return {
+            key: in_order(each, train.get(key) if isinstance(train, Mapping) else train, name)
+            for key, each in given.items()
+        }
+    if isinstance(train, Mapping) and len(train) == 1:
+        (train,) = train.values()
     if is_frame(given) and is_frame(train) and [*given.columns] != [*train.columns]:
         there, wanted = [*map(str, given.columns)], [*map(str, train.columns)]
         if sorted(there) != sorted(wanted):

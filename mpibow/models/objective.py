@@ -26,6 +26,12 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *
     there is also the input `weight` (batch,), the samples' weights in that mean.
     """
 
+    try:
+        inspect.signature(net).bind(**inputs)
+    except TypeError as error:
+        given = f"the data have {', '.join(inputs)}, without classes"
+        raise ConfigError(f"{given}; give a loss, or a net that takes these and returns losses: {error}") from None
+
     def build(batch: int, training: bool = False) -> Graph:
         graph = Graph()
         tensors = dict[str, Tensor]()
@@ -49,7 +55,7 @@ PREDICTION, TARGET = "prediction", "target"
 def inputs_of_net(net: OutputNet, data: Collection[str]) -> list[str]:
     """The arrays of `data`, by name, that the net takes: those that its parameters name. Raises ConfigError."""
     parameters = inspect.signature(net).parameters.values()
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     if missing := [name for name in needed if name not in data]:
         raise ConfigError(f"{missing[0]}: the net takes it, the data have {', '.join(sorted(data))}")
     return [p.name for p in parameters if p.name in data]

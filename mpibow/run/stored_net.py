@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.config import Config, show
 from mpibow.data import Dataset, Image, NamedArrays, NamedSamples, RecordSet, Samples, TokenStream, open_records
-from mpibow.data.aside import FAULTS
+from mpibow.data.aside import FAULTS, refused
 from mpibow.data.decoded import Decoded
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError, RecordError
@@ -85,12 +85,13 @@ def _arrays(path: str, image: Image | None, text: TokenStream | None, names: Seq
     if not path.endswith(".npz"):
         return called(named_samples(path, image=image, text=text), names)
     try:
-        with np.load(path) as file:
-            if lacking := [name for name in names if name not in file]:
-                raise ConfigError(f"{path}: has no array {lacking[0]}, the net takes {', '.join(names)}")
-            return NamedArrays({name: file[name] for name in names}, name=path)
-    except (OSError, *FAULTS) as error:
-        raise RecordError(f"{path}: cannot be read: {error!r}") from None
+        with refused(path, "read"), np.load(path) as file:
+            found = {name: file[name] for name in file}
+    except FAULTS as error:
+        raise RecordError(f"{path}: cannot be read: {str(error) or type(error).__name__}") from None
+    if lacking := [name for name in names if name not in found]:
+        raise ConfigError(f"{path}: has no array {lacking[0]}, the net takes {', '.join(names)}")
+    return NamedArrays({name: found[name] for name in names}, name=path)
 
 
 def _classified(stored: Stored, config: Config, data: str, top_k: int | None) -> tuple[Samples, Build]:

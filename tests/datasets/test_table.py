@@ -386,18 +386,27 @@ def test_what_is_refused(tmp_path, capsys, text, words, message):
 def test_numbers_are_no_classes(here: Path):
     """Nor are categories a target."""
     convert(here, HOUSES)
-    with refuses("data.train: out/train has no classes, and the net gives no losses"):
+    with refuses("data.train: out/train has no classes; train a net that gives losses"):
         open_job(load_mapping({"model": {"name": "mlp"}, "data": {"train": "out/train"}, "batch_size": 2}))
-    with refuses("x: the net takes it, the data have categories, features, target"):
-        mb.fit(lambda x: mb.dense(mb.flatten(x), 2), "out/train", batch_size=2)
+    for net in (lambda x: mb.dense(mb.flatten(x), 2), lambda features: mb.dense(features, 2)):
+        with pytest.raises(
+            ConfigError, match=r"^the data have features, categories, target, without classes; give a loss"
+        ):
+            mb.fit(net, "out/train", batch_size=2)
     with refuses("train: the table has categories, which the net does not take; add the argument"):
         mb.fit(lambda features: mb.dense(features, 1)[:, 0], "out/train", loss="mse_loss", batch_size=2)
 
 
-def test_an_output_of_some_inputs_alone_is_predicted(here: Path):
+@pytest.mark.parametrize(
+    ("net", "loss"),
+    [
+        (lambda features, categories: mb.dense(features, 1)[:, 0], "mse_loss"),
+        (lambda features: {"target": mb.dense(features, 1)[:, 0]}, {"target": mb.mse_loss}),
+    ],
+)
+def test_an_output_of_some_inputs_alone_is_predicted(here: Path, net, loss):
     convert(here, HOUSES)
-    settings = {"loss": "mse_loss", "batch_size": 2, "learners": 1, "stop": {"epochs": 1}}
-    fitted = mb.fit(lambda features, categories: mb.dense(features, 1)[:, 0], "out/train", **settings)
+    fitted = mb.fit(net, "out/train", loss=loss, batch_size=2, learners=1, stop={"epochs": 1})
     np.testing.assert_allclose(fitted.predict("source.csv"), fitted.predict("out/train"), rtol=1e-6)
 
 

@@ -81,6 +81,10 @@ def test_convolutions_are_those_measured_alone(tmp_path, monkeypatch):
     first, second, last = 2 * 3 * 36 * 4 * 9, 2 * 3 * 36 * 5 * 4 * 9, 2 * 3 * 3 * 180
     assert found["operations"] == 2 * first + 3 * second + 3 * last  # the first layer's input needs no gradient
     assert found["fastest"] == 2 * second
+    numbers = 3 * 4 * 36 + 3 * 5 * 36 + 5 * 4 * 9 + 5  # x, y and weights of the second
+    layers = 3 * 36 + 3 * 4 * 36 + 4 * 9 + 4 + numbers
+    assert found["parts"]["forward conv"]["bytes"] == 4 * layers
+    assert found["parts"]["backward conv"]["bytes"] == 4 * (layers + 4 * 9 + 4 + 5 * 4 * 9 + 5 + 3 * 4 * 36)
     assert found["plan"] == 2.0 * sum(part["count"] for part in found["parts"].values())
 
 

@@ -79,7 +79,7 @@ def test_it_trains_as_the_same_net_in_a_program(here: Path):
 def test_a_scaling_that_nothing_would_apply(here: Path):
     found = refused("model.name=mynet.py:losses", "data.normalise=half")
     assert found == (
-        "data.normalise: is for classifiers; this net takes image (1, 6, 6) uint8, label () int32; leave it out"
+        "data.normalise: has no effect on train, which has image (1, 6, 6) uint8, label () int32; leave it out"
     )
 
 

@@ -45,6 +45,16 @@ def error_of(weights: dict[str, Array], data: dict[str, Array]) -> float:
     return float(((found - data["rating"]) ** 2).mean())
 
 
+def test_a_net_takes_all_arrays_behind_a_wrapper_too(here: Path):
+    def wrapped(*arguments, **named):
+        return net(*arguments, **named)
+
+    (train, _), settings = ratings(), {**SETTINGS, "stop": {"iterations": 2}}
+    mpibow.fit(wrapped, train, **settings)
+    with pytest.raises(ConfigError, match=r"returns losses: got an unexpected keyword argument 'day'$"):
+        mpibow.fit(net, {**train, "day": train["user"]}, **settings)
+
+
 def test_ratings_are_learnt_and_those_of_other_pairs_foretold(here: Path, capsys):
     train, test = ratings()
     found = mpibow.fit(net, train, test, name="taste", **{**SETTINGS, "checkpoint": {"every": "10 epochs"}})
@@ -106,12 +116,12 @@ REFUSED = {
     ),
     "augmentation": (
         {"augment": {"flip": True}}, ConfigError,
-        "data.augment: is for classifiers; this net takes user () int32, item () int32, rating () float32; "
+        "data.augment: has no effect on train, which has user () int32, item () int32, rating () float32; "
         "leave it out",
     ),
     "an accuracy": (
         {"stop": {"accuracy": 0.9}}, ConfigError,
-        "stop.accuracy: is for classifiers; this net takes user () int32, item () int32, rating () float32; "
+        "stop.accuracy: has no effect on train, which has user () int32, item () int32, rating () float32; "
         "leave it out",
     ),
     "smoothing": (
@@ -121,7 +131,7 @@ REFUSED = {
     ),
     "top k": (
         {"evaluate": {"top_k": 2}}, ConfigError,
-        "evaluate.top_k: is for classifiers; this net takes user () int32, item () int32, rating () float32; "
+        "evaluate.top_k: has no effect on train, which has user () int32, item () int32, rating () float32; "
         "leave it out",
     ),
     "a user that has no row": (

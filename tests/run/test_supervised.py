@@ -189,7 +189,7 @@ class Theirs:
         ({"loss": Theirs()}, "loss: is PyTorch's; give its name, as 'cross_entropy'"),
         ({"loss": partial(Theirs())}, "loss: is PyTorch's; give its name, as 'cross_entropy'"),
         ({"loss": {"a": Theirs()}}, "loss: is PyTorch's; give its name, as 'cross_entropy'"),
-        ({"normalise": "pixel"}, "data.normalise: is for classifiers; this net takes features (5,) float32, "
+        ({"normalise": "pixel"}, "data.normalise: has no effect on train, which has features (5,) float32, "
          "target () float32; leave it out"),
         ({"image": {"size": 8}}, "data.image: is for encoded images, train has features (5,) float32, target () "
          "float32; "

@@ -44,10 +44,14 @@ def test_it_is_a_command(case: Case):
 def test_integers_beyond_what_a_float_holds():
     """Compared, chosen and copied exactly."""
     near = np.array([2**53, 2**53 + 1])
-    for op, inputs, expected in ((ops.Compare("=="), 2, [False, True]), (ops.Cast("int64"), 1, near.tolist())):
-        case = Case(op, ((2,),) * inputs, ("int64",) * inputs)
+    for op, inputs, expected in (
+        (ops.Compare("=="), (near, near[::-1]), [False, False]),
+        (ops.Where(), (np.array([True, False]), near[::-1], near), near[[1, 1]].tolist()),
+        (ops.Cast("int64"), (near,), near.tolist()),
+    ):
+        case = Case(op, ((2,),) * len(inputs), tuple(each.dtype.name for each in inputs))
         bench = Bench(case, OPERATORS[type(op)], "float32", training=False)
-        for x, values in zip(bench.x, (near, near[[1, 1]]), strict=False):
+        for x, values in zip(bench.x, inputs, strict=True):
             x[:] = values
         assert bench.forward().tolist() == expected
 
