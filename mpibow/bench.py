@@ -193,9 +193,11 @@ def profile_text(found: Figures) -> str:
     lines = [f"{found['model']}, batch {found['batch_size']}, 1 learner: {1e3 * whole:.2f} ms an iteration, of which"]
     for kind, part in rows:
         took = part["seconds"]
-        line = f"  {kind:<32} {part['count']:4d} {1e3 * took:9.3f} ms {took / whole:6.1%}"
         share = max(part[what] / most for what, most in found["roofline"].items()) / took
-        lines.append(f"{line} {part['operations'] / took / 1e9:7.1f} {part['bytes'] / took / 1e9:7.1f} {share:6.0%}")
+        lines.append(
+            f"  {kind:<32} {part['count']:4d} {1e3 * took:9.3f} ms {took / whole:6.1%} "
+            f"{part['operations'] / took / 1e9:7.1f} {part['bytes'] / took / 1e9:7.1f} {share:6.0%}"
+        )
     rest = whole - found["plan"]
     lines.append(f"  {'update, averaging, data, loop':<37} {1e3 * rest:9.3f} ms {rest / whole:6.1%}")
     peak, speed = found["roofline"].values()

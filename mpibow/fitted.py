@@ -10,13 +10,13 @@ import numpy as np
 
 from .aten.net import TorchNet
 from .config import Config
-from .data.dataset import is_frame
 from .errors import CheckpointError, ConfigError, RecordError, raised
 from .evaluate import on_host
 from .graph.graph import Array, ArraysByName
 from .graph.plan import Plan
 from .job.document import misfit, saved
 from .job.predictor import Prediction, Predictor, Sources, is_sources, plan_of, softmax
+from .job.sources import in_order
 from .models.classifier import Build
 from .ops.own import OwnOperator
 from .pytorch import copied, into_torch
@@ -127,8 +127,9 @@ class Fitted:
             raise ConfigError(f"top, probabilities: need a classifier, the net gives {', '.join(predictor.outputs)}")
         if top is not None and not 1 <= top <= len(names):
             raise ConfigError(f"top: must be at least 1 and at most the net's {len(names)} classes, got {top}")
-        if isinstance(images, Mapping) and len(images) == 1 and is_frame(frame := next(iter(images.values()))):
-            images = frame
+        columns = self.input.get("sources", {}).get("columns")
+        if columns and isinstance(images, Mapping):
+            images = in_order(images, [columns], "predict")
         if is_sources(images):
             from .convert.net_inputs import NetInputs  # late: Pillow's plugins take a tenth of a second
             from .convert.sample_sources import samples

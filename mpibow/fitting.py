@@ -42,6 +42,7 @@ from .job.sources import (
     columns_of,
     hands_of,
     in_order,
+    orders_of,
     parameters_of,
     source_of,
 )
@@ -255,9 +256,10 @@ class JobArguments:
             parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss),
             config.seed, self.transform, hands, image, text, inputs, self.padding, lengths,
         )  # fmt: skip
-        training, validation = read(train, "train"), in_order(self.validation, train, "validation")
+        training, orders = read(train, "train"), orders_of(train)
+        validation = in_order(self.validation, orders, "validation")
         classes = None if isinstance(training, NamedSamples) else training.classes
-        test = None if self.test is None else read(in_order(self.test, train, "test"), "test", classes=classes)
+        test = None if self.test is None else read(in_order(self.test, orders, "test"), "test", classes=classes)
         if validation is not None and not isinstance(validation, float):
             validation = read(validation, "validation", classes=classes)
         if text is not None and not records_files(training):
@@ -271,9 +273,9 @@ class JobArguments:
             unused = {*training.inputs} - {*inputs_of_net(net, training.inputs)}
             if CATEGORIES in unused and getattr(training, "contents", None) and not isinstance(loss, Mapping):
                 raise ConfigError("train: the table has categories, which the net does not take; add the argument")
-            seen = training
-            if pictures and isinstance(validation, float):
-                seen = split(training, validation, config.seed)[0]
+            seen = (
+                split(training, validation, config.seed)[0] if pictures and isinstance(validation, float) else training
+            )
             net = supervised(scaled(net, seen, self.normalise), loss, tuple(training.inputs), self.loss_weights)
         if self.sample_weight is not None:
             training = with_sample_weight(training, self.sample_weight)

@@ -126,6 +126,8 @@ def test_so_has_one_that_is_given_by_name(kind, here: Path):
         (named, (turned, target)),
         ((there, target), ({"row": turned}, target)),
         (both, {**both, "row": turned}),
+        ((there, target), {**both, "row": turned}),
+        (both, (turned, target)),
     ):
         fitted = mb.fit(net, train, validation=test, **QUICK, loss=mb.mse_loss)
         expected = fitted.predict(there)

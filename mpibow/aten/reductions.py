@@ -121,7 +121,7 @@ def norm(x: Tensor, ord: float = 2, dim: Axes | None = None, keepdim: bool = Fal
 
 
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1) -> Tensor:
-    """Of probabilities; no logarithm is below -100, and its slope at 0 is finite: a sigmoid that is 1 learns on."""
+    """Of probabilities; those below 1e-38 are 0, whose logarithm is -100 with a finite slope, as a sigmoid's is 0."""
 
     def log(function: Callable[[Tensor], Tensor], x: Tensor, p: Tensor) -> Tensor:
         some = ops.gt(p, 1e-38)

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
+from weakref import finalize
 
 from mpibow.bounds import Positive
 from mpibow.system.process import state
@@ -111,12 +112,9 @@ class Signs:
         self._found = dict[int, Sign]()
         _sweep(folder)
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        finalize(self, os.close, self._handle).atexit = False  # a watchdog may still write
         if os.fstat(self._handle).st_uid != os.getuid():
             raise PermissionError(f"{self._path}: belongs to another user")
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # of a file that could not be opened
-            os.close(self._handle)
 
     def write(self, sign: Sign) -> None:
         """Shows this rank's row to the others."""

@@ -63,7 +63,7 @@ class NetInputs:
             tokens = read_tokens(run) if of_tokens and run is not None and (run / FILE).is_file() else None
         except (ConfigError, RecordError) as error:
             raise CheckpointError(str(error)) from None
-        return cls(inputs, image, crop, columns, (about.get("sources") or {}).get("columns", ()), tokens, contents)
+        return cls(inputs, image, crop, columns, about.get("sources", {}).get("columns", ()), tokens, contents)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in self.inputs.items())

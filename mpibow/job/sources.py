@@ -228,23 +228,28 @@ def columns_of(source: object, parameters: Sequence[str]) -> list[str]:
     return [str(name) for name in first.columns] if isinstance(source, tuple | Mapping) and is_frame(first) else []
 
 
-def in_order(given: object, train: object, name: str) -> Any:
-    """`given`, whose data frames have their columns in the order of those of `train`. Raises ConfigError."""
-    if isinstance(given, tuple) and isinstance(train, tuple) and len(given) == len(train):
-        return tuple(in_order(*both, name) for both in zip(given, train, strict=True))
+def orders_of(source: object) -> list[list[str]]:
+    """The columns of each data frame in a pair, or in arrays by name."""
+    parts = source.values() if isinstance(source, Mapping) else source if isinstance(source, tuple) else ()
+    orders = [[[*map(str, each.columns)]] if is_frame(each) else orders_of(each) for each in parts]
+    return [order for found in orders for order in found]
+
+
+def in_order(given: object, orders: Sequence[Sequence[str]], name: str) -> Any:
+    """`given`, whose data frames have their columns in one of these `orders`. Raises ConfigError."""
+    if isinstance(given, tuple):
+        return tuple(in_order(each, orders, name) for each in given)
     if isinstance(given, Mapping):
-        return {
-            key: in_order(each, train.get(key) if isinstance(train, Mapping) else train, name)
-            for key, each in given.items()
-        }
-    if isinstance(train, Mapping) and len(train) == 1:
-        (train,) = train.values()
-    if is_frame(given) and is_frame(train) and [*given.columns] != [*train.columns]:
-        there, wanted = [*map(str, given.columns)], [*map(str, train.columns)]
-        if sorted(there) != sorted(wanted):
-            raise ConfigError(f"{name}: has columns {', '.join(there)}, train has {', '.join(wanted)}")
-        return given[[*train.columns]]
-    return given
+        return {key: in_order(each, orders, name) for key, each in given.items()}
+    if not orders or not is_frame(given):
+        return given
+    if [*map(str, given.columns)] in orders:
+        return given
+    places = {str(column): column for column in given.columns}
+    for order in orders:
+        if {*order} == {*places}:
+            return given[[places[column] for column in order]]
+    raise ConfigError(f"{name}: has columns {', '.join(places)}, train has {', '.join(orders[0])}")
 
 
 def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:

@@ -26,19 +26,21 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *
     there is also the input `weight` (batch,), the samples' weights in that mean.
     """
 
-    try:
-        inspect.signature(net).bind(**inputs)
-    except TypeError as error:
-        given = f"the data have {', '.join(inputs)}, without classes"
-        raise ConfigError(f"{given}; give a loss, or a net that takes these and returns losses: {error}") from None
-
     def build(batch: int, training: bool = False) -> Graph:
         graph = Graph()
         tensors = dict[str, Tensor]()
         for name, (shape, given) in inputs.items():
             dtype = np.dtype(given)
             tensors[name] = graph.input(name, (batch, *shape), FLOAT if dtype.kind == "f" else dtype.name)
-        loss = show_loss(net(**tensors), batch, weight if training else None)
+        try:
+            found = net(**tensors)
+        except TypeError as error:
+            if error.__traceback__.tb_next:  # type: ignore[union-attr]  # not of the call, but of what the net does
+                raise
+            raise ConfigError(
+                f"the data have {', '.join(inputs)}, without classes; give a loss, or a net of losses: {error}"
+            ) from None
+        loss = show_loss(found, batch, weight if training else None)
         if loss.shape != (batch,):
             raise ShapeError(f"{loss.name}: the net's output must be one loss a sample, ({batch},), got {loss.shape}")
         return graph

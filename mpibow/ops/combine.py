@@ -106,10 +106,6 @@ def _folded(function: np.ufunc) -> Binding:
     return bind
 
 
-sum_forward = _folded(np.add)
-multiply_forward = _folded(np.multiply)
-
-
 def add_forward(call: Call) -> Run:
     y = call.y
     (c0, x0), *others = zip(call.op.coefficients, call.x, strict=True)
@@ -187,6 +183,6 @@ KERNELS = {
         lambda op, shapes: Buffers(forward={"part": (shapes.y, FLOAT)}),
     ),
     Maximum: Kernel(maximum_forward, maximum_backward, maximum_buffers),
-    Multiply: Kernel(multiply_forward, multiply_backward),
-    Sum: Kernel(sum_forward),
+    Multiply: Kernel(_folded(np.multiply), multiply_backward),
+    Sum: Kernel(_folded(np.add)),
 }

@@ -76,17 +76,15 @@ def forward(
     w_h = weight_hh.T
     both = part[:, : 2 * units]
     own = part[:, 2 * units :]
+    begin = np.zeros_like(y1) if x1 is None else x1
 
     def run() -> None:
         nonlocal own, part
         enter()
         for t, (r, z, m) in enumerate(steps):
-            before = y[:, t - 1] if t else x1
-            if before is not None:
-                np.matmul(before, w_h, out=part)
-                part += bias_hh
-            else:
-                np.copyto(part, bias_hh)
+            before = y[:, t - 1] if t else begin
+            np.matmul(before, w_h, out=part)
+            part += bias_hh
             gates[:, t, : 2 * units] += both
             np.copyto(inner[:, t], own)
             sigmoid(r)
@@ -95,10 +93,7 @@ def forward(
             m += own
             np.tanh(m, out=m)
             h = y[:, t]
-            if before is not None:
-                np.subtract(before, m, out=h)  # m + z (h - m)
-            else:
-                np.negative(m, out=h)
+            np.subtract(before, m, out=h)  # m + z (h - m)
             h *= z
             h += m
         np.copyto(y1, y[:, -1])

@@ -86,7 +86,7 @@ def _arrays(path: str, image: Image | None, text: TokenStream | None, names: Seq
         return called(named_samples(path, image=image, text=text), names)
     try:
         with refused(path, "read"), np.load(path) as file:
-            found = {name: file[name] for name in file}
+            found = {name: file[name] for name in names if name in file}
     except FAULTS as error:
         raise RecordError(f"{path}: cannot be read: {str(error) or type(error).__name__}") from None
     if lacking := [name for name in names if name not in found]:

@@ -51,7 +51,9 @@ def test_a_net_takes_all_arrays_behind_a_wrapper_too(here: Path):
 
     (train, _), settings = ratings(), {**SETTINGS, "stop": {"iterations": 2}}
     mpibow.fit(wrapped, train, **settings)
-    with pytest.raises(ConfigError, match=r"returns losses: got an unexpected keyword argument 'day'$"):
+    with pytest.raises(
+        ConfigError, match=r"give a loss, or a net of losses: net\(\) got an unexpected keyword argument 'day'$"
+    ):
         mpibow.fit(net, {**train, "day": train["user"]}, **settings)
 
 

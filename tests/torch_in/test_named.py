@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow.data import NamedArrays
 from mpibow.errors import ConfigError
 from tests.oracle import pytorch
 
@@ -244,6 +245,13 @@ def test_logsumexp_of_a_row_that_is_hidden(tmp_path):
     fitted = mb.fit(net, data, loss="mse_loss", learners=1, batch_size=4, **still)
     fitted.weights["0.bias"][:] = 9
     assert fitted.predict(x).tolist() == [-np.inf] * 4
+
+
+def test_arrays_that_a_loss_does_not_take(tmp_path):
+    module = nn.Sequential(nn.Linear(8, 8), Rest(lambda x: {"loss": (x * x).mean()}))
+    data = NamedArrays(dict.fromkeys(("input", "more"), np.ones((4, 8))))
+    net = mb.from_torch(module, (torch.randn(4, 8),))
+    assert mb.fit(net, data, batch_size=2, stop={"iterations": 1}, out=str(tmp_path)).summary.iterations == 1
 
 
 def test_a_norm_in_two_places_is_refused():
