@@ -45,10 +45,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _fault(arguments: argparse.Namespace) -> str | None:
-    return None if arguments.temperature >= 0 else f"--temperature: must be at least 0, got {arguments.temperature:g}"
-
-
 def _run(arguments: argparse.Namespace) -> None:
     threadpool_limits(1)
     fitted = load(arguments.net)
@@ -137,7 +133,11 @@ def _tokens(fitted: Fitted, net: Path, given: str | None) -> Tokens:
     return read_tokens(fitted.folder / FILE)
 
 
-main = main_of(parser, _run, _fault)
+main = main_of(
+    parser,
+    _run,
+    lambda each: None if each.temperature >= 0 else f"--temperature: must be at least 0, got {each.temperature:g}",
+)
 
 if __name__ == "__main__":
     as_command(main)

@@ -149,21 +149,13 @@ def _adaptive(op: AdaptiveAvgPool2d, image: Array, y: Array) -> tuple[Pairs, Arr
 
 @binds
 def adaptive_forward(op: AdaptiveAvgPool2d, x: Array, y: Array) -> Run:
-    pairs, scale = _adaptive(op, x, y)
+    pairs, _ = _adaptive(op, x, y)
 
     def run() -> None:
-        nonlocal y
         for target, window in pairs:
-            np.sum(window, axis=(2, 3), keepdims=True, out=target)
-        y *= scale
+            np.mean(window, axis=(2, 3), keepdims=True, out=target)
 
     return run
-
-
-@runs
-def global_forward(x: Array, y: Array) -> None:
-    np.sum(x, axis=(2, 3), out=y)
-    y *= 1.0 / (x.shape[2] * x.shape[3])
 
 
 KERNELS = {
@@ -172,7 +164,7 @@ KERNELS = {
     ),
     AvgPool2d: Kernel(avg_forward, avg_backward, avg_buffers),
     GlobalAvgPool2d: Kernel(
-        global_forward,
+        runs(lambda x, y: np.mean(x, axis=(2, 3), out=y)),
         runs(lambda dy, dx: np.multiply(dy[:, :, None, None], 1.0 / (dx.shape[2] * dx.shape[3]), out=dx)),
     ),
 }

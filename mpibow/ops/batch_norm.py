@@ -151,8 +151,7 @@ def train_forward(
 
     def run() -> None:
         nonlocal normal, part, running_mean, running_variance, variance, y
-        np.sum(x, axis=(0, 2), out=own[0])
-        own[0] *= 1 / count
+        np.mean(x, axis=(0, 2), out=own[0])
         np.subtract(x, own[0][:, None], out=normal)
         np.multiply(normal, normal, out=y)  # y is scratch until it is written
         np.sum(y, axis=(0, 2), out=own[1])

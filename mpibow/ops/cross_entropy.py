@@ -7,7 +7,7 @@ learner it falls to, ignored samples too. PyTorch's mean is over samples that co
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph import EVERY, FLOAT, Array, Buffers, Kernel, Op, Run, Shape, Shapes, Specs, Tensor, binds, runs
+from mpibow.graph import EVERY, FLOAT, Array, Buffers, Kernel, Op, Run, Shape, Shapes, Tensor, binds, runs
 
 from .cast import cast
 
@@ -112,7 +112,7 @@ def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
     return Buffers(
         saved=kept,
         forward={"column": ((n, 1), FLOAT), "picked": vector},
-        backward={"picked": vector, "share": vector},
+        backward={"picked": vector, **({"share": vector} if op.smoothing else {})},
     )
 
 
@@ -169,23 +169,27 @@ def cross_entropy_backward(
     probability: Array,
     index: Array,
     picked: Array,
-    share: Array,
     smoothing: float,
     ignored: Array | None = None,
+    share: Array | None = None,
 ) -> Run:
     flat = dx.reshape(-1)
     dy2 = dy.reshape(-1, 1)
+    shares = dy if share is None else share
     rest = 1.0 - smoothing
     spread = smoothing / dx.shape[1]
     ignored2 = None if ignored is None else ignored.reshape(-1, 1)
 
     def run() -> None:  # dy (probability - target)
         nonlocal dx, picked
-        np.subtract(probability, spread, out=dx)
-        dx *= dy2
-        np.multiply(dy, rest, out=share)
+        if smoothing:
+            np.subtract(probability, spread, out=dx)
+            dx *= dy2
+            np.multiply(dy, rest, out=shares)
+        else:
+            np.multiply(probability, dy2, out=dx)
         flat.take(index, out=picked, mode="clip")
-        picked -= share
+        picked -= shares
         flat[index] = picked
         if ignored2 is not None:
             np.copyto(dx, 0, where=ignored2)
@@ -229,9 +233,17 @@ def soft_forward(
 
 def accuracy_buffers(op: Accuracy, shapes: Shapes) -> Buffers:
     n, classes = shapes.x[0]
+    rank = {"rank": ((n,), "int64")}
+    if op.k == 1:
+        return Buffers(forward=rank)
     mask = ((n, classes), "bool")
-    row: Specs = {"rank": ((n,), "int64"), "valid": ((n,), "bool"), "picked": ((n, 1), FLOAT)}
-    return Buffers(forward={**row, "ahead": mask, "level": mask})
+    return Buffers(forward={**rank, "ahead": mask, "level": mask, "valid": ((n,), "bool"), "picked": ((n, 1), FLOAT)})
+
+
+@runs
+def _is_the_best(logits: Array, label: Array, y: Array, rank: Array) -> None:
+    np.argmax(logits, axis=1, out=rank)
+    np.equal(rank, label, out=y, casting="unsafe")
 
 
 @binds
@@ -266,7 +278,9 @@ def _among_the_best(
 
 
 KERNELS = {
-    Accuracy: Kernel(_among_the_best, buffers=accuracy_buffers),
+    Accuracy: Kernel(
+        lambda call: (_is_the_best if call.op.k == 1 else _among_the_best)(call), buffers=accuracy_buffers
+    ),
     SoftCrossEntropy: Kernel(
         soft_forward, runs(lambda dy, dx, slope: np.multiply(slope, dy.reshape(-1, 1), out=dx)), soft_buffers
     ),

@@ -224,19 +224,16 @@ def forward(
     (x, _), (y, channels), (part, _) = _views(op.extents(y.shape), x, y, part)
     weight = weight.reshape(-1, 1)
     bias = None if bias is None else bias.reshape(-1, 1)
-    scale = 1.0 / y.shape[1]
 
     def run() -> None:
         nonlocal channels, inverse, mean, y
         if mean is not None:
-            np.sum(x, axis=1, keepdims=True, out=mean)
-            mean *= scale
+            np.mean(x, axis=1, keepdims=True, out=mean)
             np.subtract(x, mean, out=y)
         else:
             np.copyto(y, x)
         np.multiply(y, y, out=part)
-        np.sum(part, axis=1, keepdims=True, out=inverse)
-        inverse *= scale
+        np.mean(part, axis=1, keepdims=True, out=inverse)
         inverse += epsilon
         np.sqrt(inverse, out=inverse)
         np.reciprocal(inverse, out=inverse)
@@ -268,7 +265,6 @@ def backward(
     weight = weight.reshape(-1, 1)
     dweight = dweight.reshape(-1)
     dbias = None if dbias is None else dbias.reshape(-1)
-    scale = 1.0 / hat.shape[1]
 
     def run() -> None:  # with h the normalised x and g = dy weight: dx = (g - mean(g) - h mean(g h)) inverse
         nonlocal column, hat, part, parts
@@ -284,13 +280,11 @@ def backward(
         if dx is None:
             return
         parts *= weight
-        np.sum(part, axis=1, keepdims=True, out=column)
-        column *= scale
+        np.mean(part, axis=1, keepdims=True, out=column)
         hat *= column
         np.multiply(dy, weight, out=parts)
         if mean is not None:
-            np.sum(part, axis=1, keepdims=True, out=column)
-            column *= scale
+            np.mean(part, axis=1, keepdims=True, out=column)
             part -= column
         part -= hat
         np.multiply(part, inverse, out=dx)

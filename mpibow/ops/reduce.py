@@ -72,12 +72,6 @@ def amax(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | Non
 
 
 @runs
-def mean_forward(x: Array, y: Array, axes: tuple[int, ...]) -> None:
-    np.sum(x, axis=axes, keepdims=True, out=y)
-    y *= y.size / x.size
-
-
-@runs
 def max_backward(x: Array, y: Array, dy: Array, dx: Array, count: Array, axes: tuple[int, ...]) -> None:
     np.equal(x, y, out=dx, casting="unsafe")
     np.sum(dx, axis=axes, keepdims=True, out=count)
@@ -91,7 +85,10 @@ KERNELS = {
         max_backward,
         lambda op, shapes: Buffers(backward={"count": (shapes.y, FLOAT)}),
     ),
-    ReduceMean: Kernel(mean_forward, runs(lambda dy, dx: np.multiply(dy, dy.size / dx.size, out=dx))),
+    ReduceMean: Kernel(
+        runs(lambda x, y, axes: np.mean(x, axis=axes, keepdims=True, out=y)),
+        runs(lambda dy, dx: np.multiply(dy, dy.size / dx.size, out=dx)),
+    ),
     ReduceSum: Kernel(
         runs(lambda x, y, axes: np.sum(x, axis=axes, keepdims=True, out=y)), runs(lambda dy, dx: np.copyto(dx, dy))
     ),

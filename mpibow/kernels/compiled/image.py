@@ -111,14 +111,6 @@ def _sizes(call: Call) -> Array:
     return np.array([*x.shape[1:], *y.shape[2:], x.dtype == np.uint8], np.int64)
 
 
-def augment_forward(call: Call) -> Run:
-    return windows.on(call, n=len(call.y), flips=call.op.flip, sizes=_sizes(call), node=stream(call.name))
-
-
-def centre_forward(call: Call) -> Run:
-    return windows.on(call, n=len(call.y), pad=0, flips=False, node=0, sizes=_sizes(call))
-
-
 def cutout_forward(call: Call) -> Run:
     n, channels, height, width = call.x0.shape
     return cut.on(call, n=n, channels=channels, height=height, width=width, node=stream(call.name))
@@ -179,8 +171,21 @@ def normalise_forward(call: Call) -> Run:
 
 KERNELS = {
     # NumPy's scratch, 56 bytes a sample, for its kernel: with pixels that are neither uint8 nor float32
-    Augment: Kernel(of_pixels(augment_forward, reference.augment_forward), buffers=reference.augment_buffers),
-    CentreCrop: Kernel(of_pixels(centre_forward, reference.centre_forward)),
+    Augment: Kernel(
+        of_pixels(
+            lambda call: windows.on(
+                call, n=len(call.y), flips=call.op.flip, sizes=_sizes(call), node=stream(call.name)
+            ),
+            reference.augment_forward,
+        ),
+        buffers=reference.augment_buffers,
+    ),
+    CentreCrop: Kernel(
+        of_pixels(
+            lambda call: windows.on(call, n=len(call.y), pad=0, flips=False, node=0, sizes=_sizes(call)),
+            reference.centre_forward,
+        )
+    ),
     Cutout: Kernel(cutout_forward),
     Normalise: Kernel(of_pixels(normalise_forward, reference.normalise_forward)),
 }
