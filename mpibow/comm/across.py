@@ -18,6 +18,8 @@ MESSAGE = 61440  # bytes; with longer ones Open MPI over TCP is half as fast whe
 ONE_ROUND = 2**11  # elements up to which every node adds up all of them: more bytes, half the rounds
 TAGS = 2**13  # of pieces, two each; MPI grants 2^15
 MEETING = 2 * TAGS  # the tag of meetings
+TOKEN, CARRIED = 8, 2**16  # bytes of a meeting's messages, each below MESSAGE: the token, and what all nodes' carry
+NOTHING: Array = np.zeros((1, 0), np.float32)  # to carry
 Row = tuple[int, int, int, int, int]  # a call of a C function (function, a, b, c, d)
 CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 4)
 
@@ -29,10 +31,13 @@ class Messages:
     """
 
     def __init__(self, mpi: ModuleType, requests: Sequence[Any]) -> None:
-        size, many = mpi._sizeof(mpi.Request()), len(requests)
+        size = mpi._sizeof(mpi.Request())
+        many = len(requests)
         handles = np.array([mpi._handleof(each) % 2 ** (8 * size) for each in requests], f"u{size}")
         statuses = np.zeros(many * mpi._sizeof(mpi.Status()), np.uint8)
-        self.over, self._kept, self._error = np.zeros(1, np.int32), (requests, handles, statuses), mpi.Exception
+        self.over = np.zeros(1, np.int32)
+        self._kept = (requests, handles, statuses)
+        self._error = mpi.Exception
         start, test = (address(each, mpi.__file__) for each in ("MPI_Start", "MPI_Testall"))
         first = handles.ctypes.data
         # In this order: MPI_Startall promises none, and messages to a rank have one tag.
@@ -50,7 +55,10 @@ class Across:
 
     def __init__(self, mpi: ModuleType, comm: Any, peers: Sequence[int], node: int, piece: int = PIECE) -> None:
         """`peers` are their ranks in `comm` by node, `node` is this rank's."""
-        self._mpi, self._comm, self._peers, self._node = mpi, comm, peers, node
+        self._mpi = mpi
+        self._comm = comm
+        self._peers = peers
+        self.node = node
         self.nodes = len(peers)
         self._piece = BLOCK if self.nodes == 1 else piece
         self._others = [other for other in range(len(peers)) if other != node]
@@ -86,7 +94,10 @@ class Across:
             made: Array = self._rooms.setdefault(key, np.empty(8 * self._piece, np.uint8)).view(dtype)
             return made[:size]
 
-        nodes, size, tag, rooms = self.nodes, rows.shape[1], 2 * (number % TAGS), count()
+        nodes = self.nodes
+        size = rows.shape[1]
+        tag = 2 * (number % TAGS)
+        rooms = count()
         total = rows[0]
         for row in rows[1:]:
             do(kernels.add, total, row)
@@ -95,19 +106,20 @@ class Across:
             do(kernels.narrow, sent, total)
         whole = nodes <= 2 or size <= ONE_ROUND  # of two nodes both send as many bytes either way
         parts = [slice(size) if whole else slice(size * i // nodes, size * (i + 1) // nodes) for i in range(nodes)]
-        mine = sent[parts[self._node]]
-        terms = [mine if node == self._node else room(mine.size, mine.dtype) for node in range(nodes)]
+        mine = sent[parts[self.node]]
+        terms = [mine if node == self.node else room(mine.size, mine.dtype) for node in range(nodes)]
         if nodes > 1:
             swap(terms, [sent[part] for part in parts], tag)
         first = terms[0]
         if narrow:
-            first, wide = room(mine.size, np.float32), room(mine.size, np.float32)
+            first = room(mine.size, np.float32)
+            wide = room(mine.size, np.float32)
             do(kernels.widen, first, terms[0])
         for term in terms[1:]:
             if narrow:
                 do(kernels.widen, wide, term)
             do(kernels.add, first, wide if narrow else term)
-        if narrow or self._node:
+        if narrow or self.node:
             do(kernels.narrow if narrow else kernels.put, mine, first)
         if not whole:
             swap([sent[part] for part in parts], [mine] * nodes, tag + 1)
@@ -131,18 +143,26 @@ class Across:
 class ByNodes:
     """A meeting of all ranks: on each node `here`, then of the nodes' first ranks by messages, then `here` again.
 
-    `leaders` are these first ranks, None on others; `here` is None where all ranks are first ones.
+    `leaders` are these first ranks, None on others; `here` is None where all ranks are first ones. The messages carry a
+    short array that is to be summed: a second round of them would take as long again.
     """
 
-    def __init__(self, leaders: Across | None, here: ByMessages | ByBoard | None) -> None:
-        self._leaders, self._here, self._alike = leaders, here, True
-        if leaders is not None:
-            self._mine, self._tokens = np.zeros(1, np.int64), np.zeros((leaders.nodes, 1), np.int64)
-            self._messages = leaders.messages([*self._tokens], [self._mine] * leaders.nodes, MEETING)
+    def __init__(self, leaders: Across | None, here: ByMessages | ByBoard | None, nodes: int) -> None:
+        self._leaders = leaders
+        self._here = here
+        self._alike = True
+        self._rooms = np.zeros((nodes, TOKEN + CARRIED // nodes // 8 * 8), np.uint8)  # by node, as it is sent
+        self._tokens = self._rooms[:, :TOKEN].view(np.int64)
+        self._kept = dict[int, Messages]()
         self.test: Row | None = None  # of the messages that it waits for
 
-    def come(self, token: int) -> None:
-        self._steps = self._meet(token)
+    def carries(self, rows: Array) -> bool:
+        """Whether `come` takes these, (ranks of a node, n)."""
+        return bool(TOKEN + rows[0].nbytes <= self._rooms.shape[1])
+
+    def come(self, token: int, rows: Array = NOTHING) -> None:
+        """Once all are here, and `alike`, each of `rows` is all ranks' sum, in the order of `Across`."""
+        self._steps = self._meet(token, rows)
 
     def all_here(self) -> bool:
         return next(self._steps, True)
@@ -151,20 +171,34 @@ class ByNodes:
         """Whether all came for the same call, once all are here."""
         return self._alike
 
-    def _meet(self, token: int) -> Iterator[bool]:
+    def _meet(self, token: int, rows: Array) -> Iterator[bool]:
         self._alike = True
         yield from self._meet_here(token)
         found = True
-        if self._leaders is not None:
-            self._mine[:] = token if self._alike else -1
-            self._tokens[:] = self._mine  # this node's too
-            self._messages.call(*self._messages.starts)
-            self.test = self._messages.test
-            while not self._messages.over[0]:
+        leaders = self._leaders
+        if leaders is not None:
+            self._tokens[:] = token if self._alike else -1
+            size = TOKEN + rows[0].nbytes
+            terms = self._rooms[:, TOKEN:size].view(rows.dtype)
+            terms[leaders.node] = rows[0]
+            for row in rows[1:]:
+                terms[leaders.node] += row
+            if size not in self._kept:
+                sent = [self._rooms[leaders.node, :size]] * leaders.nodes
+                self._kept[size] = leaders.messages([*self._rooms], sent, MEETING)
+            messages = self._kept[size]
+            messages.call(*messages.starts)
+            self.test = messages.test
+            while not messages.over[0]:
                 yield False
-                self._messages.call(self.test)
-            self._messages.over[0], self.test = 0, None
+                messages.call(self.test)
+            messages.over[0] = 0
+            self.test = None
             found = self._alike = bool((self._tokens == token).all())
+            if found:
+                for term in terms[1:]:
+                    terms[0] += term
+                rows[:] = terms[0]
         yield from self._meet_here(int(found))  # the others learn what the first rank has found
         self._alike = found and self._alike
 

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT, GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+ROOT = Path("/sys/fs/cgroup")
+GROUPS = Path("/proc/self/cgroup")
 # By version: the limit, its use, and the part of that use that is pages of files, by their names in memory.stat.
 MEMORY = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),

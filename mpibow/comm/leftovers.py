@@ -34,7 +34,8 @@ def sweep(memory: Path = Path("/dev/shm"), folders: Path | None = None, age: flo
             found.append(path)
     if not found or (used := _used()) is None:
         return ""
-    gone, size = 0, 0
+    gone = 0
+    size = 0
     for path in found:
         if any(name == str(path) or name.startswith(f"{path}/") for name in used):
             continue

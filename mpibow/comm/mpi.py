@@ -73,27 +73,32 @@ class Mpi(InPlace):
         self._meeting: ByMessages | ByBoard | ByNodes = ByMessages(mpi, self._comm)
         leaders: list[int] = world.allgather(local.bcast(self.rank))  # by rank, the first rank of its node
         nodes = [[rank for rank, of in enumerate(leaders) if of == leader] for leader in sorted(set(leaders))]
-        self._leader, most = leaders[self.rank], max(map(len, nodes))
+        self._leader = leaders[self.rank]
+        most = max(map(len, nodes))
         self.shared_memory = most > 1  # whether `zeros` returns memory that a node's ranks share
         board = self._open_shared(4, "int64")
         self.shared_memory = board is not None
         scratch = self._open_shared(max(SCRATCH // most, 1), "uint8")
         if scratch is None:  # of arrays that lie elsewhere nothing could be added up
-            board, self.shared_memory = None, False
+            board = None
+            self.shared_memory = False
             nodes = [[rank] for rank in range(self.size)]
         self._scratch = scratch or self._own(SCRATCH, "uint8")
         if not all(world.allgather(len(nodes) == 1 or find_spec("numba") is not None)):
             raise CommunicationError(f"ranks that share no memory need numba: {install('cpu')}")
         self._here = ByMessages(mpi, local) if board is None or not ordered() else ByBoard(board, self.local_rank)
         node = next(i for i, ranks in enumerate(nodes) if self.rank in ranks)
-        self._share, self._shares = nodes[node].index(self.rank), min(map(len, nodes))
+        self._share = nodes[node].index(self.rank)
+        self._shares = min(map(len, nodes))
         peers = [ranks[self._share] for ranks in nodes] if self._share < self._shares else []
-        self._across, self._together = Across(mpi, self._comm, peers, node, min(largest, PIECE)), len(nodes) == 1
+        self._across = Across(mpi, self._comm, peers, node, min(largest, PIECE))
+        self._together = len(nodes) == 1
         if len(nodes) == 1:
             self._meeting = self._here
         elif len(nodes) <= PAIRWISE:
             leaders_across = Across(mpi, self._comm, [ranks[0] for ranks in nodes], node)
-            self._meeting = ByNodes(leaders_across if self._share == 0 else None, None if board is None else self._here)
+            here = None if board is None else self._here
+            self._meeting = ByNodes(leaders_across if self._share == 0 else None, here, len(nodes))
         self.pulse.waiting = ""
 
     @property
@@ -129,8 +134,12 @@ class Mpi(InPlace):
     def allreduce(self, array: Array, stream: object = None) -> None:
         if (shared := rows_of(array)) is not None:
             called, rows, rough = shared.find(array)
+            rows = rows[:, : array.size]
+            if isinstance(self._meeting, ByNodes) and self._meeting.carries(rows) and not self.narrow:
+                with self._call(called, rows):
+                    return
             with self._call(called):
-                self._add_up(rows[:, : array.size], rough, shared.sums)
+                self._add_up(rows, rough, shared.sums)
             return
         whole = flat(array)
         with self._call(describe("all-reduce", array)):
@@ -164,7 +173,9 @@ class Mpi(InPlace):
         def run(ready: Run, done: Run, steps: Array) -> None:
             with self._call(what, late=True):
                 sums.begin(0 if board is None else board.before)
-                met, meeting, over = False, self._meeting, False
+                met = False
+                meeting = self._meeting
+                over = False
                 while not over:
                     if os.getppid() != self._launcher:
                         raise self._orphaned()
@@ -244,7 +255,9 @@ class Mpi(InPlace):
         may be rounded."""
         from mpibow.kernels.compiled.sums import Sums
 
-        numbers, across, mine = count(), self._across, self.local_rank
+        numbers = count()
+        across = self._across
+        mine = self.local_rank
         pieces = [
             [
                 piece
@@ -255,21 +268,24 @@ class Mpi(InPlace):
             for part in parts
         ]
         if board is None:
-            board, mine = np.zeros((1, 4), np.int64), 0
+            board = np.zeros((1, 4), np.int64)
+            mine = 0
         return Sums(pieces, self._mpi.Exception, str(self._mpi.__file__), board, mine)
 
     def _shares_of(self, rows: Array, rough: int) -> Iterator[tuple[Array, bool]]:
         """This rank's shares of the sums of `rows`, and whether they may be rounded, as the first `rough` elements."""
         rough = max(rough, 0) * self.narrow
-        share, shares = self._share, self._shares
+        share = self._share
+        shares = self._shares
         if share < shares:  # ranks beyond those of the smallest node leave it to the others
             for each, narrow in ((rows[:, :rough], True), (rows[:, rough:], False)):
                 size = each.shape[1]
                 yield each[:, size * share // shares : size * (share + 1) // shares], narrow
 
     @contextmanager
-    def _call(self, what: str, late: bool = False) -> Iterator[None]:
-        """A call, inside of which all ranks are there; `late`: they meet meanwhile, and `_alike` is asked."""
+    def _call(self, what: str, *carried: Array, late: bool = False) -> Iterator[None]:
+        """A call, inside of which all ranks are there; `late`: they meet meanwhile, and `_alike` is asked. A meeting of
+        nodes adds up what is `carried`."""
         if not self._free.acquire(blocking=False):
             busy = "another call is under way on a second thread, or one was cut short"
             why = "ranks have made different calls" if self._refused else busy
@@ -277,7 +293,7 @@ class Mpi(InPlace):
         self.pulse.waiting = "" if late else what
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be sent.
         try:
-            self._come(what)
+            self._come(what, *carried)
             if not late:
                 self._finish(lambda: self._alike(what))
             yield
@@ -299,9 +315,9 @@ class Mpi(InPlace):
             raise CommunicationError(f"rank {next(iter(ends))} has failed while the others went on")
         raise CommunicationError(differ(said))
 
-    def _come(self, what: str) -> None:
+    def _come(self, what: str, *carried: Array) -> None:
         """To the meeting of all ranks."""
-        self._meeting.come(zlib.crc32(what.encode(errors="surrogatepass")))
+        self._meeting.come(zlib.crc32(what.encode(errors="surrogatepass")), *carried)
 
     def _alike(self, what: str) -> bool:
         """Whether all ranks are here. Raises CommunicationError where they make different calls."""

@@ -108,7 +108,8 @@ class Signs:
 
     def __init__(self, job: str, rank: int, folder: Path | None = None) -> None:
         folder = folder or (MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()))
-        self._path, self._rank = folder / f"{PREFIX}{os.getuid()}-{job}", rank
+        self._path = folder / f"{PREFIX}{os.getuid()}-{job}"
+        self._rank = rank
         self._found = dict[int, Sign]()
         _sweep(folder)
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -107,8 +107,10 @@ class ByMessages:
     test = None  # as ByNodes has one
 
     def __init__(self, mpi: ModuleType, comm: Any) -> None:
-        self._mpi, self._comm = mpi, comm
-        self._mine, self._highest = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        self._mpi = mpi
+        self._comm = comm
+        self._mine = np.zeros(2, np.int64)
+        self._highest = np.zeros(2, np.int64)
 
     def come(self, token: int) -> None:
         self._mine[:] = token, -token
@@ -136,7 +138,8 @@ class ByBoard:
         self.rows = shared.rows
         self._words: memoryview[int] = shared.rows.reshape(-1).data  # read in 50 ns
         self._starts = range(0, shared.rows.size, shared.rows.shape[1])
-        self._rank, self._number = rank, 0
+        self._rank = rank
+        self._number = 0
         self.before = 0  # parts of all sums in parts so far, which the two numbers go on from
 
     def come(self, token: int) -> None:

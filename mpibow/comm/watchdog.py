@@ -74,12 +74,21 @@ class Watchdog:
         end: Callable[[int], None] = os._exit,
     ) -> None:
         """`size` is the number of the job's ranks, 0 if unknown; without `signs` no other rank is watched."""
-        self._pulse, self._rank, self._size, self._signs, self._say, self._end = pulse, rank, size, signs, say, end
-        self._ticks, self._quiet, self._warned = 0, Quiet(), False
+        self._pulse = pulse
+        self._rank = rank
+        self._size = size
+        self._signs = signs
+        self._say = say
+        self._end = end
+        self._ticks = 0
+        self._quiet = Quiet()
+        self._warned = False
         self._lost = dict[int, int]()  # ticks since a process was found to have ended, by rank
-        self._stopped, self._showing = threading.Event(), threading.Lock()
+        self._stopped = threading.Event()
+        self._showing = threading.Lock()
         self._seen: Mapping[int, Sign] = {}
-        pulse.show, pulse.stop = self._show, self.stop
+        pulse.show = self._show
+        pulse.stop = self.stop
         self._show()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
@@ -95,7 +104,8 @@ class Watchdog:
             self.tick()
 
     def tick(self) -> None:
-        own, phase = self._show(), self._pulse.phase
+        own = self._show()
+        phase = self._pulse.phase
         self._seen = {self._rank: own} if self._signs is None else self._signs.read()
         quiet = self._quiet.tick(self._seen, self._rank)
         if self._ranks_lost() or not phase:
@@ -132,7 +142,8 @@ class Watchdog:
         self._lost = {rank: self._lost.get(rank, 0) + 1 for rank in gone}
         if not gone or max(self._lost.values()) <= GRACE:
             return False
-        rank, pid = gone[0], self._seen[gone[0]].pid
+        rank = gone[0]
+        pid = self._seen[gone[0]].pid
         text = f"error: rank {rank}, process {pid}, has ended without a message; its launcher did not end the others"
         self._finish(CommunicationError.code, text)
         return True
@@ -149,7 +160,8 @@ class Watchdog:
 
     def _standing(self) -> list[str]:
         """Lines for ranks of this node, those that others wait for first, and one for the ranks out of sight."""
-        lines, waiting = list[str](), list[str]()
+        lines = list[str]()
+        waiting = list[str]()
         here = {rank: sign for rank, sign in sorted(self._seen.items()) if sign.phase}
         for rank, sign in here.items():
             seconds = self._quiet.since[rank] * TICK

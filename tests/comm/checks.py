@@ -279,6 +279,16 @@ def names_parts_that_differ(comm: Communicator) -> None:
     assert re.search("rank 1 .* of 15000 float32", str(caught.value))
 
 
+def leaves_short_sums_that_differ(comm: Communicator) -> None:
+    """Their numbers travel with the calls that are refused."""
+    array = comm.zeros(1000, "float32")
+    array[:] = comm.rank
+    with pytest.raises(CommunicationError) as caught:
+        comm.allreduce(array[: 500 + 100 * (comm.rank == 1)])
+    assert re.search("rank 1 sum of 600 float32 from 0", str(caught.value))
+    assert (array == comm.rank).all()
+
+
 CHECKS = (
     sums_every_dtype_and_length,
     sums_into_the_callers_memory,

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.comm.checks import CHECKS, names_parts_that_differ
+from tests.comm.checks import CHECKS, leaves_short_sums_that_differ, names_parts_that_differ
 from tests.launching import run, well
 from tests.nodes.hosts import cluster, needs_nodes
 
@@ -39,6 +39,7 @@ def main(communicator, note):
     for check in CHECKS:
         check(communicator)
     names_parts_that_differ(Mpi())
+    leaves_short_sums_that_differ(Mpi())
     if communicator.rank == 0:
         print("all checks passed")
 
