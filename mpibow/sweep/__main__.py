@@ -38,9 +38,9 @@ next seed. Every cell's settings are checked before the first run; `mpibow train
 DIR/cells has a JSON file for every finished cell, DIR/runs has the run directories. To run a cell again, delete both.
 Several commands may work on one DIR on one machine: each cell runs once.
 
-exit codes: 0 every cell has finished; 1 a run has failed, the others have finished; 5, 8, 137 likewise, and the run may
-be started again; 130 (Ctrl-C) and 75 (another signal) finished cells are kept, and the interrupted run has saved its
-state; others as those of mpibow train"""
+exit codes: 0 every cell has finished; 1 a run has failed or is another command's, the others have finished; 5, 8, 137
+likewise, and the run may be started again; 130 (Ctrl-C) and 75 (another signal) finished cells are kept, and the
+interrupted run has saved its state; others as those of mpibow train"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +78,8 @@ def sweep(arguments: argparse.Namespace) -> int:
 def configured(arguments: argparse.Namespace, kept: SweepFolder) -> dict[str, tuple[Cell, Config]]:
     """The cells by name with their settings, each checked. Raises ConfigError."""
     base: JsonObject = BUILT_IN if arguments.config is None else read(Path(arguments.config))
-    named, told = {}, dict[str, None]()
+    named = {}
+    told = dict[str, None]()
     for cell in cells(arguments.overrides):
         folder = str(kept.folder / "runs").replace("'", "''")
         try:
@@ -119,7 +120,9 @@ def _run(
 
 def _listed(name: str, cell: Cell, kept: SweepFolder, launch: Sequence[str]) -> str:
     settings = kept.run(name) / "config.yaml"
-    state = "ended" if kept.cell(name).exists() else "begun" if settings.exists() else "missing"
+    if not settings.exists():
+        return f"missing  {cell}"
+    state = "ended" if kept.cell(name).exists() else "begun"
     return f"{state}  {cell}\n         {shlex.join(command_of(settings, launch))}"
 
 

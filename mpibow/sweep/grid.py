@@ -12,7 +12,8 @@ from mpibow.errors import ConfigError
 
 OWN = ("name", "out")  # settings that a sweep gives each run
 LONGEST = 100  # characters of a name
-OPENING, CLOSING = "[{", "]}"
+OPENING = "[{"
+CLOSING = "]}"
 
 
 def text_of(value: object) -> str:
@@ -85,7 +86,7 @@ def cells(words: Sequence[str]) -> list[Cell]:
 
     Raises ConfigError.
     """
-    axes = dict[str, list[AxisValue]]()
+    axes = {}
     for key, choices in map(axis, words):
         if key in axes:
             raise ConfigError(f"{key}: is given twice; write all its values behind one {key}=")
@@ -98,7 +99,9 @@ def cells(words: Sequence[str]) -> list[Cell]:
 
 def _parts(word: str, text: str) -> Iterable[str]:
     """`text` between the commas that stand in no bracket and no quotes."""
-    depth, quote, start = 0, "", 0
+    depth = 0
+    quote = ""
+    start = 0
     for i, character in enumerate(text + ","):
         if quote:
             quote = "" if character == quote else quote

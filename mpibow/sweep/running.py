@@ -64,10 +64,11 @@ def run_cells(
     """Runs the cells, by name, that `kept` lacks; `launch` is the launcher's command in front of Python.
 
     Returns a line for each that failed, the number that another process runs, and the exit code: that of a run that may
-    be started again, else 1 after a failure. A run that fails leaves no file and the others go on; one that diverges is
-    a result. A signal makes the run under way save its state, and ends the sweep.
+    be started again, else 1 after a failure or where another process still runs one. A run that fails leaves no file
+    and the others go on; one that diverges is a result. A signal makes the run under way save its state, and ends the
+    sweep.
     """
-    failed = list[str]()
+    failed = []
     elsewhere = 0
     passing = 0
     with Child() as child:
@@ -88,7 +89,7 @@ def run_cells(
                     say(f"failed: {failed[-1]}")
             if child.received:
                 break
-    return failed, elsewhere, child.code if child.received else passing or int(bool(failed))
+    return failed, elsewhere, child.code if child.received else passing or int(bool(failed or elsewhere))
 
 
 def _run(cell: Cell, config: Config, kept: SweepFolder, launch: Sequence[str], child: Child, lock: int) -> int:

@@ -1,7 +1,7 @@
 """The table of a sweep: a row for each combination of some keys, means and intervals over all other differences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from mpibow.errors import ConfigError
+from mpibow.system import JsonObject
 
-from .folder import CellResult
+from .folder import FREE, CellResult
 from .grid import text_of
 
 LEVEL = 0.95  # of the intervals
@@ -93,9 +94,22 @@ def students(freedom: int, level: float) -> float:
 
 
 def differing(results: Sequence[CellResult]) -> list[str]:
-    """The keys that were typed and differ between runs, in the order in which they were typed."""
+    """The keys that differ between runs: those that were typed, in that order, then settings that all runs have."""
     keys = dict.fromkeys(key for result in results for key in result.settings)
+    typed = tuple(f"{key.removesuffix('.name')}." for key in keys)  # a name decides on what is beside it
+    for path in sorted(set.intersection(*(set(leaves(result.config)) for result in results))):
+        if not f"{path}.".startswith((*typed, *FREE)):
+            keys[path] = None
     return [key for key in keys if len({text_of(result.value(key)) for result in results}) > 1]
+
+
+def leaves(settings: JsonObject, prefix: str = "") -> Iterator[str]:
+    """The paths, key.key, of all settings that are no mappings."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
 
 
 def rows(results: Sequence[CellResult], keys: Sequence[str]) -> list[SummaryRow]:
@@ -104,7 +118,7 @@ def rows(results: Sequence[CellResult], keys: Sequence[str]) -> list[SummaryRow]
     for result in results:
         groups.setdefault(tuple(text_of(result.value(key)) for key in keys), []).append(result)
     made = [SummaryRow(tuple(map(group[0].value, keys)), tuple(group)) for group in groups.values()]
-    places = list[Sequence[float]]()
+    places = []
     for column in zip(*(row.values for row in made), strict=True):
         words = list(map(text_of, column))
         numeric = all(isinstance(value, int | float) for value in column)

@@ -4,8 +4,11 @@ import signal
 
 import pytest
 
+from mpibow.config import load_mapping
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE
-from mpibow.sweep.running import Child
+from mpibow.sweep.folder import SweepFolder
+from mpibow.sweep.grid import cells
+from mpibow.sweep.running import Child, run_cells
 from mpibow.system.process import ASKING
 
 SENDS = "kill -{0} $PPID; sleep 0.3; "
@@ -35,3 +38,12 @@ def test_a_second_one_kills_the_run_if_it_is_urgent(second, then, code):
     run = saving + SENDS.format(second) + then
     with Child() as child:
         assert child(["bash", "-c", run], 0) == code
+
+
+def test_a_cell_of_another_process_has_not_ended(tmp_path):
+    kept = SweepFolder(tmp_path)
+    kept.begin(1)
+    (cell,) = cells(["seed=1"])
+    config = load_mapping({}, model_given=True, data_given=True)
+    with kept.locked(cell.name):
+        assert run_cells({cell.name: (cell, config)}, kept, ()) == ([], 1, 1)

@@ -102,3 +102,9 @@ def test_keys_that_are_asked_for():
         made(*runs, keys=("update.rate",))
     with pytest.raises(ConfigError, match="no cell has ended yet"):
         table({})
+
+
+def test_a_setting_that_changed_between_two_commands_is_a_key():
+    before, after = result(0.1, 1, accuracy=0.5), result(0.1, 2, accuracy=0.7)
+    after.config["update"]["momentum"] = 0.5
+    assert [line.split(" | ")[0] for line in made(before, after)[2:4]] == ["| 0.5            ", "| 0.9            "]

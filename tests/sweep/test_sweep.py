@@ -174,12 +174,7 @@ def test_a_list_runs_nothing(folder: Path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     with tiny.unchanged(folder):
         assert main(["run.yaml", "seed=1:2", "--output", "out", "--list", "--launcher", "srun -n {ranks}"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "missing  seed=1",
-        f"         srun -n 1 {sys.executable} -m mpibow.train out/runs/seed_1/config.yaml --resume auto",
-        "missing  seed=2",
-        f"         srun -n 1 {sys.executable} -m mpibow.train out/runs/seed_2/config.yaml --resume auto",
-    ]
+    assert capsys.readouterr().out.splitlines() == ["missing  seed=1", "missing  seed=2"]
 
 
 def test_the_table_of_nothing(here: Path, capsys):
