@@ -56,7 +56,7 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
     for name in graph.inputs:
         out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)
     found = dict[str, str]()  # layouts that are not canonical
-    shapes = dict[str, Shapes]()
+    shapes = {}
 
     def layout_of(name: str) -> str:
         return found.get(name, canonical(out.tensors[name].shape))

@@ -84,7 +84,8 @@ class BoundPlan:
         peers: Peers,
         signals: Signals,
     ) -> None:
-        self.plan, self._peers = plan, peers
+        self.plan = plan
+        self._peers = peers
         self.arena = arena
         tensors = plan.graph.tensors
         zeros = plan.kernels.zeros
@@ -99,7 +100,7 @@ class BoundPlan:
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
         self._statistics = plan.statistics.views(statistics)
         self.outputs = {key: self._value(name) for key, name in plan.graph.outputs.items()}
-        runs = list[Run]()
+        runs = []
         for i, step in enumerate(plan.program.steps):
             runs += [plan.kernels.wait(*words) for words in signals.before.get(i, ())]
             runs.append(self._bind(step))

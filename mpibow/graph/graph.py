@@ -64,6 +64,12 @@ class Weight:
     decay: bool = True
     trained: bool = True
 
+    def __post_init__(self) -> None:
+        if not callable(self.initial):
+            raise ShapeError(
+                f"initial: must be a function, such as mb.Constant({self.initial!r}), got {self.initial!r}"
+            )
+
 
 Weights = Mapping[str, Weight]  # a node's, by key
 
@@ -102,7 +108,7 @@ class Op:
 
     def __call__(self, *inputs: Tensor, name: str | None = None) -> Tensor:
         """Adds it to the graph of its inputs, without inputs to the current one; returns its first output."""
-        graph = inputs[0].graph if inputs else current()
+        graph = inputs[0].graph if inputs and isinstance(inputs[0], Tensor) else current()
         return graph.add_all(self, *inputs, name=name)[0]
 
     @property
@@ -201,11 +207,12 @@ def current() -> Graph:
 class Graph:
     """Grows by `input` and by operator functions; `output` names the tensors that a plan returns to its caller.
 
-    A net that was read from a PyTorch module has `buffers`, the arrays by name that no plan changes, and `frozen`, the
-    weights that are not trained.
+    Only a `training` one changes samples at random. A net that was read from a PyTorch module has `buffers`, the arrays
+    by name that no plan changes, and `frozen`, the weights that are not trained.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, training: bool = True) -> None:
+        self.training = training
         self.tensors = dict[str, Tensor]()
         self.inputs = list[str]()
         self.nodes = list[Node]()
@@ -248,6 +255,9 @@ class Graph:
         """
         name = f"{prefix()}{self.next_name(op.kind) if name is None else name}"
         full = {key: f"{prefix()}{each}" for key, each in (names or {}).items()}
+        for each in inputs:
+            if not isinstance(each, Tensor):
+                raise ShapeError(f"{name}: takes tensors, got {each!r}; mb.constant makes one of numbers")
         shapes = [tensor.shape for tensor in inputs]
         sources = ", ".join(f"{tensor.name} {tensor.shape}" for tensor in inputs)
         for tensor in inputs:

@@ -230,7 +230,8 @@ class Handoff:
     """
 
     def __init__(self) -> None:
-        self._given, self._done = SimpleQueue[None](), SimpleQueue[None]()
+        self._given = SimpleQueue[None]()
+        self._done = SimpleQueue[None]()
 
     def give(self, rows: Rows | None, often: bool) -> bool:
         """There is work: commands, or work of Python. False where Python is to do the work of the commands, too."""

@@ -35,6 +35,11 @@ class Span:
     rank: int = 0
     decays: bool = True
 
+    @property
+    def part(self) -> slice:
+        """Its elements of the flat array."""
+        return slice(self.offset, self.offset + self.size)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -52,10 +57,7 @@ class Layout:
 
     def views(self, flat: Array) -> dict[str, Array]:
         """The weights by name as views of `flat` (size,), of shape physical(span.format, span.shape)."""
-        return {
-            span.name: flat[span.offset : span.offset + span.size].reshape(physical(span.format, span.shape))
-            for span in self.spans
-        }
+        return {span.name: flat[span.part].reshape(physical(span.format, span.shape)) for span in self.spans}
 
     def unpacked(self, flat: Array) -> dict[str, Array]:
         """The weights by name in their own shapes, to be saved, exported and compared."""
@@ -160,7 +162,7 @@ def _place(
 ) -> Layout:
     """Places weights part by part, and in each part the decayed ones first."""
     names = sorted(weights, key=lambda name: name not in decayed)
-    spans = dict[str, Span]()
+    spans = {}
     ends = list[int]()
     offset = 0
     decaying = 0

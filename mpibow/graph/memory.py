@@ -61,7 +61,7 @@ def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
     """
     blocks = list(blocks)
     least = peak(blocks)
-    tries = list[tuple[dict[str, int], int]]()
+    tries = []
     for order in ORDERS:
         tries.append(_place(sorted(blocks, key=lambda block: (*order(block), block.name))))
         if tries[-1][1] <= 1.01 * least:
@@ -71,17 +71,20 @@ def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
 
 def _place(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
     placed = list[tuple[int, int, Block]]()  # (offset, end, block)
-    offsets = dict[str, int]()
+    offsets = {}
     for block in blocks:
         size = -(-block.size // ALIGNMENT) * ALIGNMENT
         rivals = sorted(
             (start, end) for start, end, other in placed if other.first <= block.last and block.first <= other.last
         )
-        best, best_gap, cursor = -1, -1, 0
+        best = -1
+        best_gap = -1
+        cursor = 0
         for start, end in rivals:
             gap = start - cursor
             if gap >= size and (best < 0 or gap < best_gap):
-                best, best_gap = cursor, gap
+                best = cursor
+                best_gap = gap
             cursor = max(cursor, end)
         offset = best if best >= 0 else cursor
         offsets[block.name] = offset

@@ -153,7 +153,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     if narrow:
         program = widened(program, kernels.widths)
     program = _reorder_weights(program, layout, shapes)
-    buffers = dict[str, Buffers]()
+    buffers = {}
     for step in program.steps:
         node = step.node
         if node.name not in shapes:  # a sum of gradients
@@ -166,7 +166,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
             except ShapeError as error:
                 raise ShapeError(f"{node.name} ({node.op.kind}): {error}") from None
     sizes = dict[str, int]()
-    uses = list[list[str]]()
+    uses = []
     outside = {name for name, value in program.values.items() if value.place or value.constant is not None}
     outside |= set(graph.inputs)
     for step in program.steps:
@@ -205,7 +205,7 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
     """Reorders weights for kernels that request another layout than the replica's, and their gradients back."""
     lies = {span.name: span.format for span in layout.spans}
     values = dict(program.values)
-    steps = list[Step]()
+    steps = []
 
     def copied(name: str, lie: str, tag: str, beside: list[Step], end: str = "") -> str:
         """The value's copy in the layout `tag`; `beside` gets the step that reorders it, or without `end` reorders it

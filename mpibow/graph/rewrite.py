@@ -22,7 +22,7 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
     The fused node has the name of the chain's last node, and so has its output.
     """
     readers = only_readers(graph)
-    taken = dict[str, Node]()  # by the name of the last node of a chain
+    taken = {}  # by the name of the last node of a chain
     inside = set[str]()
     for node in graph.nodes:
         if node.name in inside:
@@ -157,7 +157,8 @@ class Convert(Op):
 
 def mixed(graph: Graph, widths: Widths, training: bool) -> Graph:
     """`graph` for 16 bits: float inputs are float32, as data sets have them; conversions stand where types differ."""
-    out, dtypes = Graph(), dict[str, str]()
+    out = Graph()
+    dtypes = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
         dtypes[name] = WIDE if tensor.dtype == FLOAT else tensor.dtype

@@ -61,7 +61,8 @@ def stages_of(plan: "Plan", size: int, chunk: int, count: int) -> tuple[Stage, .
     Each has up to 1 / `count` of the chunks, or those of a single step: there may be up to twice as many.
     """
     _, steps = steps_of(plan, size, chunk)
-    ends, held = list[int](), 0
+    ends = list[int]()
+    held = 0
     for step, chunks in zip(*np.unique(steps, return_counts=True), strict=True):
         if ends and (held + chunks) * count <= len(steps):
             ends.pop()
@@ -69,7 +70,8 @@ def stages_of(plan: "Plan", size: int, chunk: int, count: int) -> tuple[Stage, .
             held = 0
         ends.append(int(step))
         held += int(chunks)
-    stages, begin = list[Stage](), -2
+    stages = []
+    begin = -2
     for end in ends:
         numbers = np.flatnonzero((begin < steps) & (steps <= end))
         runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
@@ -110,10 +112,14 @@ class Stages:
     ) -> None:  # fmt: skip
         """About `count` stages of elements [0, size) of `gradients` (k or more, size or more). `losses` gives each of k
         learners' losses of its last batch, of every plan that it has."""
-        self._size, self._chunk, self.gradients, self._losses = size, chunk, gradients, losses
+        self._size = size
+        self._chunk = chunk
+        self.gradients = gradients
+        self._losses = losses
         self._stages = stages_of(plan, size, chunk, count)
         self._reached, self._pauses = np.zeros((2, len(gradients), LINE), np.int64)  # of each row the first word
-        self.opened, self._goal = np.zeros((len(self._stages), LINE), np.int64), np.zeros(1, np.int64)
+        self.opened = np.zeros((len(self._stages), LINE), np.int64)
+        self._goal = np.zeros(1, np.int64)
         self.chunks: Sequence[Sequence[range]] = [stage.chunks for stage in self._stages]
         self.extents = [stage.extents for stage in self._stages]
         self.needed: Sequence[int] = steps_in(plan, self._stages, size, chunk)[0]

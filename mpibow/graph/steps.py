@@ -130,7 +130,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
     loss = graph.outputs["loss"]
     if loss not in trained:
         raise ShapeError(f"loss {loss}: no weight leads to it, so there is nothing to train")
-    steps = list[Step]()
+    steps = []
     parts = {loss: [gradient(loss)]}
     values[gradient(loss)] = Value(gradient(loss), values[loss].shape, constant=1.0 / prod(values[loss].shape))
     consumers = {name: sum(node.inputs.count(name) for node in graph.nodes) for name in values}
@@ -148,7 +148,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
             elif contributions[0] != dy:
                 values[dy] = replace(values[contributions[0]], name=dy, base=contributions[0])
         dy = gradient(node.name)
-        writes = dict[int, str]()
+        writes = {}
         wanted = inputs_wanted(node, trained)
         for i, source in enumerate(node.inputs):
             if source in trained and i not in wanted and i not in node.op.flat:

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from mpibow.config import Config, show
-from mpibow.data import Dataset, NamedArrays, NamedSamples, Samples, inputs_of, unweighed
+from mpibow.data import ArrayData, Dataset, NamedArrays, NamedSamples, Samples, inputs_of, unweighed
 from mpibow.data.text import Windows
 from mpibow.errors import ConfigError
 from mpibow.graph import ArraysByName, Graph, Node
@@ -21,9 +21,14 @@ from mpibow.ops import (
     Embedding,
     Expand,
     Flatten,
+    Gather,
     IntegerOperation,
     MatrixFactorisation,
+    Normalise,
+    OneHot,
     Permute,
+    ScatterAdd,
+    Slice,
     SoftmaxCrossEntropy,
     Table,
     View,
@@ -38,46 +43,67 @@ from .job import Job
 from .measures import directions, suggested
 from .normalise import difference, meaning
 
-FEW, SHOWN = 4, 3
+FEW = 4
+SHOWN = 3
+SAME_NUMBERS = Cast | Expand | Flatten | Normalise | Permute | Slice | View
 
 
-def numbers_taken(graph: Graph) -> list[tuple[str, range, int | None]]:
-    """The numbers of rows and of classes that operators take, by input, and the one besides that they ignore.
+Part = tuple[slice, ...]  # of an array's axes
+Taken = tuple[str, Part, range, int | None]  # a tensor's part, the numbers that fit, and one besides
 
-    A tensor is followed back to the input whose numbers it has, all of them in any shape.
+
+def numbers_taken(graph: Graph) -> list[Taken]:
+    """The numbers of rows and of classes that operators take, and the one besides that they ignore.
+
+    A tensor is followed back to the input, or another node's output, whose numbers it has in any shape.
     """
     nodes = {node.name: node for node in graph.nodes}
 
-    def origin(name: str) -> str:
-        while name in nodes and isinstance(op := nodes[name].op, Cast | Expand | Flatten | Permute | View):
+    def origin(name: str) -> tuple[str, Part]:
+        part: Part = ()
+        while name in nodes and isinstance(op := nodes[name].op, SAME_NUMBERS):
+            if isinstance(op, Slice) and not part:
+                part = (slice(None), *(slice(*each) for each in op.ranges[1:]))
+            elif part and not isinstance(op, Cast | Normalise):  # the part is of other axes than the input's
+                break
             if isinstance(op, Cast) and op.to == "bool":  # its numbers are 0 and 1
                 break
+            if isinstance(op, Normalise) and ({*op.mean}, {*op.std}) != ({0.0}, {1.0}):
+                break
             (name,) = nodes[name].inputs
-        return name
+        return name, part
 
-    def taken(node: Node) -> Iterator[tuple[str, range, int | None]]:
+    def taken(node: Node) -> Iterator[Taken]:
         x = [*map(origin, node.inputs)]
+        extents = [graph.tensors[name].shape for name in node.inputs]
         match node.op:
             case Embedding(count=rows):
-                yield x[0], range(rows), None
+                yield *x[0], range(rows), None
             case MatrixFactorisation(users=users, items=items):
-                yield x[0], range(users), None
-                yield x[1], range(items), None
+                yield *x[0], range(users), None
+                yield *x[1], range(items), None
             case SoftmaxCrossEntropy(ignore=ignore):
-                yield x[1], range(graph.tensors[node.inputs[0]].shape[1]), ignore
+                yield *x[1], range(extents[0][1]), ignore
             case ClassTarget(weight=weight, ignore=ignore):
-                yield x[0], range(len(weight)), ignore
-            case IntegerOperation(sign=sign) if sign == FROM_START and isinstance(table := nodes[x[1]].op, Table):
+                yield *x[0], range(len(weight)), ignore
+            case OneHot(classes=classes):
+                yield *x[0], range(classes), None
+            case Gather(axis=axis):
+                yield *x[1], range(extents[0][axis]), None
+            case ScatterAdd(axis=axis, shape=shape):
+                yield *x[1], range(shape[axis]), None
+            case IntegerOperation(sign=sign) if sign == FROM_START and isinstance(table := nodes[x[1][0]].op, Table):
                 extent = int(table.values[0])
-                yield x[0], range(-extent, extent), None
+                yield *x[0], range(-extent, extent), None
 
-    return [each for each in chain.from_iterable(map(taken, graph.nodes)) if each[0] in graph.inputs]
+    return [*chain.from_iterable(map(taken, graph.nodes))]
 
 
-def check_numbers(taken: Sequence[tuple[str, range, int | None]], arrays: ArraysByName, source: str = "") -> None:
+def check_numbers(taken: Sequence[Taken], arrays: ArraysByName, source: str = "") -> None:
     """Checks that numbers are in range, as the kernels do not. Raises ConfigError, with `source` before the name."""
-    for name, fit, ignore in taken:
+    for name, part, fit, ignore in taken:
         numbers = arrays.get(name, np.empty(0))
+        numbers = numbers[part[: numbers.ndim]]  # of a text, all tokens
         counted = numbers if ignore is None else numbers[numbers != ignore]
         if counted.size and not fit.start <= counted.min() <= counted.max() < fit.stop:
             other = "" if ignore is None else f", the classes of the net, or be {ignore}"
@@ -86,9 +112,20 @@ def check_numbers(taken: Sequence[tuple[str, range, int | None]], arrays: Arrays
 
 
 def check_data(graph: Graph, data: Samples) -> None:
-    """`check_numbers` of all that is in memory."""
-    known = dict.fromkeys(data.names, data.stream) if isinstance(data, Windows) else {}
-    check_numbers(numbers_taken(graph), data.arrays if isinstance(data, NamedArrays) else known, f"{data.name}.")
+    """`check_numbers` of all that is in memory. Raises ConfigError also where the net takes scaled ones."""
+    taken = numbers_taken(graph)
+    known = data.arrays if isinstance(data, NamedArrays) else {}
+    if isinstance(data, Windows):
+        known = dict.fromkeys(data.names, data.stream)
+    elif isinstance(data, ArrayData):
+        known = {"image": data.images}
+    scaled = {node.name for node in graph.nodes if isinstance(node.op, Normalise)}
+    if not scaled.isdisjoint(name for name, *_ in taken):
+        raise ConfigError(
+            "data.normalise: the net takes its input as numbers of rows, which are not to be scaled; "
+            "set it to none, in fit normalise='none'"
+        )
+    check_numbers(taken, known, f"{data.name}.")
 
 
 def check_lengths(graph: Graph) -> None:
@@ -100,7 +137,7 @@ def check_lengths(graph: Graph) -> None:
 
 def few_values(graph: Graph, learners: int) -> str:
     """A warning of batch norms with few values a channel in training, for so many learners a rank; '' for none."""
-    found = dict[str, int]()
+    found = {}
     for node in graph.nodes:
         if isinstance(node.op, BatchNorm) and not node.op.frozen:
             n, _, *positions = graph.tensors[node.name].shape
@@ -235,7 +272,8 @@ def check_sets_alike(key: str, data: Samples, train: Samples) -> None:
 
 def check_classes(loss: Loss, train: Dataset) -> None:
     """Raises ConfigError where settings of the loss name other classes than the data have."""
-    ignore, weight = ignored(loss), getattr(loss, "weight", None)
+    ignore = ignored(loss)
+    weight = getattr(loss, "weight", None)
     if ignore is not None and ignore >= train.classes:
         raise ConfigError(f"loss.ignore_index: must be one of {train.name}'s {train.classes} classes, got {ignore}")
     if weight is not None and len(weight) != train.classes:

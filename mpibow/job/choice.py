@@ -58,7 +58,7 @@ def on_device(job: Job, comm: Communicator, rooms: Rooms = ROOMS) -> tuple[Job, 
     """
     config = job.config
     cores = os.sched_getaffinity(0)
-    unused = list[str]()
+    unused = []
     if job.device is not HOST:
         return job, ""
     for name, room in rooms.items():

@@ -37,7 +37,8 @@ class Device:
 
     def __init__(self, kernels: KernelSet | None = None, memory: Memory | None = None) -> None:
         """`kernels` None: those that the config chooses."""
-        self.kernels, self.memory = kernels, memory or Memory()
+        self.kernels = kernels
+        self.memory = memory or Memory()
 
     def executions(self, job: "Job") -> Mapping[str, str]:
         """The ways in which learners can run, the preferred one first, each in words; {} where there is one only."""

@@ -84,7 +84,8 @@ class Job:
 
     def trained(self, epoch: float = 0.0) -> int:
         """The number of elements that are trained at `epoch`; they are the first ones of the layout."""
-        groups, layout = self.config.update.groups, self.layout
+        groups = self.config.update.groups
+        layout = self.layout
         return layout.ends[trained_parts(groups, [span.name for span in layout.spans], epoch) - 1]
 
     @cached_property
@@ -148,7 +149,8 @@ class Job:
         from mpibow.kernels.compiled.code_cache import compiling
 
         learners = counts[comm.rank]
-        matrices, nodes = bool(self.matrices.spans), comm.local_size < comm.size
+        matrices = bool(self.matrices.spans)
+        nodes = comm.local_size < comm.size
         works: list[Callable[[], object]] = [
             kernels.handoff,
             *(
@@ -171,7 +173,8 @@ class Job:
         """A line that names what the library lacks, or has only reference code for, in training; '' for nothing."""
         if self.kernels.compiling is None:  # not the host's library
             return ""
-        plan, lines = self.training_plan(), list[str]()
+        plan = self.training_plan()
+        lines = []
         if plan.reference:
             lines.append(f"NumPy computes {', '.join(plan.reference)}, for which {self.kernels.about} has no kernel")
         if found := [f"{name} ({', '.join(parts)})" for name, parts in plan.slow.items()]:

@@ -41,8 +41,8 @@ def metrics_of(
         return listed, [ProgramMetric(each.metric, name) for name, (_, own) in parts.items() for each in own]
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError(f"metrics: must be a list, as ['mae'], got {given!r}")
-    settings = list[str | Mapping[str, object]]()
-    own = list[ProgramMetric]()
+    settings = []
+    own = []
     for n, each in enumerate(given):
         if isinstance(each, str | Mapping):
             settings.append(each)

@@ -120,7 +120,8 @@ class Memory:
 
         The system grants them more, and kills them when they write to it.
         """
-        one, array = averaging.one_copy, copy_bytes(training)
+        one = averaging.one_copy
+        array = copy_bytes(training)
         learners = k * learner_bytes(training, evaluation, loading.held.learner, states, one)
         centre = array * (3 if comm.size > 1 else 1)  # and the two arrays that ranks send in turn
         need = {

@@ -27,7 +27,7 @@ from mpibow.data.pipeline_choice import refuse
 from mpibow.data.ratings import ratings
 from mpibow.data.split import split
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.models import MODELS, OBJECTIVES, Build, LossNet, Net, predictions
+from mpibow.models import MODELS, OBJECTIVES, LossNet, Net, predictions
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import classifier
 from mpibow.models.objective import objective
@@ -94,7 +94,8 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
                 f"data.train: {config.data.train} has {records.classes} classes, model.classes is "
                 f"{config.model.classes}: type model.classes={records.classes}, or leave it out"
             )
-        net, train = named_net(config, records.classes), records
+        net = named_net(config, records.classes)
+        train = records
     if config.data.text and not records_files(train):
         raise ConfigError(f"data.text: is for texts, {config.data.train} holds none; leave it out")
     job = make_job(
@@ -152,7 +153,8 @@ def named_objective(config: Config, arrays: Collection[str] | None = None) -> Lo
     assert config.model is not None
     if is_net_file(config.model):
         return losses_of_file(config.model, arrays)
-    name, classes = config.model.name, config.model.classes
+    name = config.model.name
+    classes = config.model.classes
     if classes is not None:
         raise ConfigError(f"model.classes: {name} has no classes, got {classes}; leave it out")
     return partial(OBJECTIVES[name], **check_options("model", OBJECTIVES[name], config.model.options))
@@ -177,7 +179,8 @@ def make_job(
     `validation` is data, or the fraction of `train` that is to be split off. `normalise` is as data.normalise;
     `scaling` is its result, where that is known already. `metrics` are a program's own, beside those of the config.
     """
-    augmentation, held_out = augmentation or Augmentation(), None
+    augmentation = augmentation or Augmentation()
+    held_out = None
     if isinstance(validation, float):
         held_out = validation
         train, held = split(train, held_out, config.seed)
@@ -218,7 +221,7 @@ def make_job(
             top_k=top_k,
             weight=weight,
         )
-    shorter = dict[int, Build]()
+    shorter = {}
     if (sequences := lengths_of(train)) is not None:
         shorter = {each: objective(net, sequences.inputs_at(each), weight=weight) for each in sequences.lengths[:-1]}
     job = Job(title, config, build, train, test, scaling, validation, held_out, shorter=shorter)
@@ -227,8 +230,6 @@ def make_job(
         check_lengths(graph)
     if isinstance(samples, NamedSamples):
         check_losses(config, samples, augmentation, normalise, outputs=bool(predictions(graph)))
-        for each in (samples, *job.evaluated.values()):
-            check_data(graph, each)
     else:
         logits = graph.tensors[graph.outputs["logits"]]
         if logits.shape[1] < samples.classes:
@@ -236,6 +237,8 @@ def make_job(
                 f"{logits.name}: the net's output must be (batch, classes) with at least the {samples.classes} classes "
                 f"of {train.name}, got {logits.shape}"
             )
+    for each in (samples, *job.evaluated.values()):
+        check_data(graph, each)
     check_groups(config.update.groups, graph.weight_names)
     job = replace(job, measures=measures_of(config.metrics, metrics, graph, classes=classes))
     check_metrics(config, job.evaluated, job.measures, classes=classes)

@@ -68,7 +68,10 @@ class Predictor:
 
     def __init__(self, make: Build, config: Config, weights: ArraysByName, batch_size: int = 100) -> None:
         self.graph = make(1)  # for its shapes
-        self.batch_size, self._make, self._config, self._weights = batch_size, make, config, weights
+        self.batch_size = batch_size
+        self._make = make
+        self._config = config
+        self._weights = weights
         self._outputs = predictions(self.graph)
         if not self._outputs:
             raise ConfigError(
@@ -76,7 +79,8 @@ class Predictor:
             )
         self.inputs = read_by(self.graph, tuple(self._outputs.values()))
         self._taken = numbers_taken(self.graph)
-        self._kept, self._lock = dict[int, BoundPlan](), threading.RLock()
+        self._kept = dict[int, BoundPlan]()
+        self._lock = threading.RLock()
         self._mixes: bool | None = None  # whether outputs depend on a batch's other samples; None before it is known
 
     @property
@@ -132,7 +136,8 @@ class Predictor:
             return bound.outputs
 
         for name, array in part.items():
-            bound.inputs[name][:n], bound.inputs[name][n:] = array, array[:1]
+            bound.inputs[name][:n] = array
+            bound.inputs[name][n:] = array[:1]
         outputs = run()
         if n == len(bound.inputs[self.inputs[0]]):
             return outputs
@@ -164,7 +169,8 @@ def mixes(run: Callable[[], ArraysByName], inputs: ArraysByName, outputs: Arrays
 
 def plan_of(make: Build, config: Config, batch_size: int, kernels: KernelSet | None = None) -> Plan:
     """The plan that evaluates batches of this size, by `kernels` or the host's."""
-    graph, kernels = make(batch_size), kernels or kernels_of(config)[0]
+    graph = make(batch_size)
+    kernels = kernels or kernels_of(config)[0]
     dtype = kernels.dtype(config.precision)
     return compile_plan(graph, choose_layout(graph, kernels, training=False), kernels, dtype, training=False)
 
@@ -177,7 +183,7 @@ def checked(graph: Graph, names: Sequence[str], given: object) -> dict[str, Arra
         given = {names[0]: given}
     if lacking := [name for name in names if name not in given]:
         raise ConfigError(f"predict: the net takes {', '.join(names)}, {lacking[0]} is missing")
-    found = dict[str, Array]()
+    found = {}
     for name in names:
         told = "images" if name == "image" else name
         tensor = graph.tensors[name]

@@ -119,7 +119,8 @@ def take(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, Shap
 
     Raises ConfigError naming the misfit and its remedy.
     """
-    settings, where = given.weights, f"{given.key}: {given.source}"
+    settings = given.weights
+    where = f"{given.key}: {given.source}"
     found = renamed(given, stored, shapes)
     for pattern in (*_patterns(settings.match), *_patterns(settings.exclude)):
         if not any(fnmatchcase(name, pattern) for name in (*shapes, *found)):
@@ -173,7 +174,7 @@ def renamed(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, S
     ours = {} if names is None else {theirs: own for own, theirs in names.theirs.items()}
     if sum(name in ours for name in stored) <= sum(name in shapes for name in stored):
         ours = {}
-    found = dict[str, Array]()
+    found = {}
     for name, array in stored.items():
         node, dot, key = name.rpartition(".")
         if key != COUNTED or name in shapes:

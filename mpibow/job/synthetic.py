@@ -14,7 +14,9 @@ from mpibow.models import OBJECTIVES
 from .job import Job
 from .opening import make_job, named_net, named_objective
 
-IMAGENET, DIGITS, CIFAR10 = (1000, (3, 224, 224)), (10, (1, 28, 28)), (10, (3, 32, 32))
+IMAGENET = (1000, (3, 224, 224))
+DIGITS = (10, (1, 28, 28))
+CIFAR10 = (10, (3, 32, 32))
 SHAPES: Mapping[str, tuple[int, Shape]] = {  # classes and images that a model is known for
     **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), IMAGENET),
     **dict.fromkeys(("alexnet", "googlenet", "vgg16", "vgg_a"), IMAGENET),

@@ -19,11 +19,11 @@ from mpibow.ops import (
     soft_cross_entropy,
     softmax_cross_entropy,
 )
-from mpibow.ops.counted import counts_of, weigh
+from mpibow.ops.counted import counted_mean, counts_of, label_count, weigh
 from mpibow.ops.dropout import counter_of
 
 from .augmentation import Augmentation
-from .losses import CrossEntropyLoss, Loss, function_of
+from .losses import CrossEntropyLoss, Loss, function_of, ignored
 
 Net = Callable[[Tensor], Tensor]  # image (n, ...) -> logits (n, classes)
 
@@ -59,7 +59,7 @@ def classifier(
     plain = CrossEntropyLoss() if isinstance(loss, CrossEntropyLoss) else loss
 
     def build(batch: int, training: bool = False) -> Graph:
-        graph = Graph()
+        graph = Graph(training)
         image = graph.input("image", (batch, *shape), dtype)
         label = graph.input("label", (batch,), "int32")
         scale = partial(normalise, mean=tuple(mean or (0.0,) * shape[0]), std=tuple(std or (1.0,) * shape[0]))
@@ -67,7 +67,11 @@ def classifier(
         share = mix_shares(counter_of(image), augmentation.mixup) if training and augmentation.mixup else None
         logits = graph.output("logits", net(scaled if share is None else mix(scaled, share)))
         show_loss(_loss(logits, label, share, loss if training else plain), batch, weight if training else None)
-        graph.output("accuracy", accuracy(logits, label))
+        hits = accuracy(logits, label)
+        if training and (ignore := ignored(loss)) is not None:
+            counts = label_count(label, ignore)
+            hits = counted_mean(hits * counts, counts)
+        graph.output("accuracy", hits)
         if top_k is not None and not training:
             graph.output("top_k", accuracy(logits, label, top_k))
         return graph

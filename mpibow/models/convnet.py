@@ -25,7 +25,7 @@ def convnet(image: Tensor, classes: int, channels: int = 16, *, layers: int = 2,
     """image (n, c, h, w) -> logits (n, classes): 3x3 convolutions, of twice as many channels each, and one dense layer.
 
     All but the first are followed by a pooling of 2x2. norm: the norm between a convolution and its relu; `group` has
-    groups of 8 channels.
+    a group for every 8 channels.
     """
     x = image
     for number in range(layers):

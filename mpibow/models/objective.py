@@ -27,8 +27,8 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *
     """
 
     def build(batch: int, training: bool = False) -> Graph:
-        graph = Graph()
-        tensors = dict[str, Tensor]()
+        graph = Graph(training)
+        tensors = {}
         for name, (shape, given) in inputs.items():
             dtype = np.dtype(given)
             tensors[name] = graph.input(name, (batch, *shape), FLOAT if dtype.kind == "f" else dtype.name)
@@ -51,7 +51,8 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *
 OutputNet = Callable[..., Any]  # inputs by name, each (n, ...) -> one output (n, ...), or outputs by name
 Losses = LossFunction | Mapping[str, LossFunction]
 OWN = ("loss", "count", "accuracy", "top_k")  # outputs of graphs that no net predicts
-PREDICTION, TARGET = "prediction", "target"
+PREDICTION = "prediction"
+TARGET = "target"
 
 
 def inputs_of_net(net: OutputNet, data: Collection[str]) -> list[str]:

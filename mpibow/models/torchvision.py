@@ -69,7 +69,8 @@ def _of_resnet(depths: Sequence[int], convolutions: int) -> Iterator[tuple[str, 
 
 def _of_vgg(stages: Sequence[Sequence[int]]) -> Iterator[tuple[str, str]]:
     """A stage is a list of convolution and relu by turns there, with a pooling behind them."""
-    places, place = list[int](), 0
+    places = list[int]()
+    place = 0
     for stage in stages:
         places += range(place, place + 2 * len(stage), 2)
         place += 2 * len(stage) + 1

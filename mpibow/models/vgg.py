@@ -25,7 +25,8 @@ def vgg16_cifar(image: Tensor, classes: int, *, drops: tuple[float, float, float
     After Liu and Deng (ACPR 2015): batch norm behind each relu, and dropout between the convolutions of a stage.
     `drops` are the rates in the first stage, in the others, and before each dense layer.
     """
-    x, (early, late, end) = image, drops
+    x = image
+    early, late, end = drops
     for stage in D:
         for number, channels in enumerate(stage):
             x = dropout(x, early if stage is D[0] else late) if number else x

@@ -140,6 +140,8 @@ def affine(x: Tensor, scale: float = 1.0, shift: float = 0.0, *, name: str | Non
 
 def power(x: Tensor, exponent: float, *, name: str | None = None) -> Tensor:
     """x^exponent, of any shape; `x**2` as well."""
+    if isinstance(exponent, Tensor):
+        raise ShapeError(f"power of {x.name}: the exponent must be a number; x**y is mb.exp(y * mb.log(x))")
     return Power(float(exponent))(*floats(x), name=name)
 
 

@@ -6,7 +6,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph import FLOAT, Array, Buffers, Kernel, Op, Run, Shape, Shapes, Tensor, binds, runs
 
 from .moves import Pairs
-from .pool import Pool, elements_of, part_of
+from .pool import Pool, elements_of
 from .window import Pair, check_images, pair
 
 __all__ = [
@@ -101,7 +101,7 @@ def shares(op: AvgPool2d | AdaptiveAvgPool2d, image: Array, y: Array) -> Array:
 
 @binds
 def avg_forward(op: AvgPool2d, x: Array, y: Array) -> Run:
-    pairs = [(part_of(y, part), element) for _, part, element in elements_of(op, x, y.shape)]
+    pairs = [(y[..., *part], element) for _, part, element in elements_of(op, x, y.shape)]
     scale = shares(op, x, y)
 
     def run() -> None:
@@ -120,7 +120,7 @@ def avg_buffers(op: Op, shapes: Shapes) -> Buffers:
 
 @binds
 def avg_backward(op: AvgPool2d, dy: Array, dx: Array, part: Array) -> Run:
-    pairs = [(part_of(part, where), element) for _, where, element in elements_of(op, dx, dy.shape)]
+    pairs = [(part[..., *where], element) for _, where, element in elements_of(op, dx, dy.shape)]
     return spread(dy, dx, part, pairs, shares(op, dx, dy))
 
 

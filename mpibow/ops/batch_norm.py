@@ -214,7 +214,8 @@ def frozen_forward(
     shift: Array,
     epsilon: float,
 ) -> Run:
-    x, y = _rows(x), _rows(y)
+    x = _rows(x)
+    y = _rows(y)
 
     def run() -> None:  # y = x (weight / deviation) + (bias - mean weight / deviation)
         nonlocal y

@@ -5,6 +5,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Op, Run, Shape, Shapes, Tensor, binds
 
+from .cast import cast
 from .dropout import check_counter, counter_of
 from .philox import draw, draw_specs
 from .window import check_images
@@ -47,10 +48,12 @@ class Jitter(Op):
 def jitter(
     x: Tensor, *, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, name: str | None = None
 ) -> Tensor:
-    """x (n, c, h, w) -> the same shape as floats, clipped to [0, 255] if x is uint8; in training graphs only.
+    """x (n, c, h, w) -> the same shape as floats, clipped to [0, 255] if x is uint8; in evaluation x.
 
     Floats have no known range, so they are not clipped.
     """
+    if not x.graph.training:
+        return cast(x)
     return Jitter(brightness, contrast, saturation, 255.0 if x.dtype == "uint8" else None)(x, counter_of(x), name=name)
 
 

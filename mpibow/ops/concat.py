@@ -1,5 +1,7 @@
 """Tensors one after the other: concatenation, stacks, and zeros behind the channels."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -24,7 +26,8 @@ class Concat(OfSeveral, Moving):
             raise ShapeError(
                 f"there must be {self.inputs} inputs, as many as the operator has, and at least 1, got {len(shapes)}"
             )
-        first, axis = shapes[0], self.axis
+        first = shapes[0]
+        axis = self.axis
         if not 0 <= axis < len(first):
             raise ShapeError(f"axis {axis} must be one of the inputs' {len(first)} axes")
         if any((*shape[:axis], *shape[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for shape in shapes):
@@ -46,24 +49,32 @@ class PadChannels(Op):
         return x[0], self.channels, *x[2:]
 
 
-def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -> Tensor:
-    """Joins tensors along `axis`, by default 1, the channels; a negative axis counts from the last.
+def concat(x: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 1, name: str | None = None) -> Tensor:
+    """Joins tensors, or a list of them, along `axis`, by default 1, the channels; a negative one counts from the last.
 
     If one of them has floats, integers become floats.
     """
-    kinds = {each.dtype for each in (x, *others)}
+    tensors = _listed(x, others)
+    kinds = {each.dtype for each in tensors}
     kind = kinds.pop() if len(kinds) == 1 else FLOAT if FLOAT in kinds else "int32"
-    parts = [cast(each, kind) for each in (x, *others)]
-    return Concat(len(parts), axis_of(x, axis))(*parts, name=name)
+    parts = [cast(each, kind) for each in tensors]
+    return Concat(len(parts), axis_of(parts[0], axis))(*parts, name=name)
 
 
-def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
-    """Joins tensors of one shape along a new axis, number `axis` of the result; negative: from the last."""
-    at = axis + (x.ndim + 1) * (axis < 0)
-    if not 0 <= at <= x.ndim or any(other.shape != x.shape for other in others):
-        shapes = ", ".join(str(tensor.shape) for tensor in (x, *others))
+def stack(x: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
+    """Joins tensors of one shape, or a list of them, along a new axis, number `axis` of the result; negative: from the
+    last."""
+    tensors = _listed(x, others)
+    shape, *rest = (tensor.shape for tensor in tensors)
+    at = axis + (len(shape) + 1) * (axis < 0)
+    if not 0 <= at <= len(shape) or any(other != shape for other in rest):
+        shapes = ", ".join(map(str, (shape, *rest)))
         raise ShapeError(f"stack of {shapes}: shapes must be alike, and axis {axis} one of the result's")
-    return concat(*(View((*x.shape[:at], 1, *x.shape[at:]))(each) for each in (x, *others)), axis=at, name=name)
+    return concat([View((*shape[:at], 1, *shape[at:]))(each) for each in tensors], axis=at, name=name)
+
+
+def _listed(x: Tensor | Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
+    return [x, *others] if isinstance(x, Tensor) else [*x, *others]
 
 
 def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor:

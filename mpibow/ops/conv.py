@@ -114,7 +114,15 @@ def conv2d(
     if channels < 1:
         raise ShapeError(f"conv2d of {x.name}: channels must be at least 1, got {channels}")
     op = Conv2d(
-        channels, pair(kernel), pair(stride), pair(padding), bias, initial or He(), groups, pair(dilation), initial_bias
+        channels,
+        pair(kernel),
+        pair(stride),
+        pair(padding),
+        bias,
+        He() if initial is None else initial,
+        groups,
+        pair(dilation),
+        initial_bias,
     )
     return op(x, name=name)
 

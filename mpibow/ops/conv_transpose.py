@@ -78,7 +78,7 @@ def conv_transpose2d(
         pair(stride),
         pair(padding),
         bias,
-        initial or He(),
+        He() if initial is None else initial,
         groups,
         pair(dilation),
         output_padding=pair(output_padding),

@@ -6,6 +6,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Op, Run, Shape, Shapes, Tensor, binds, runs
 
 from .philox import draw, draw_specs
+from .reshape import reshape
 
 __all__ = ["COUNTER", "Dropout", "dropout"]
 COUNTER = "counter"  # the graph input (batch, 4) uint32: seed, epoch, sample low, sample high
@@ -27,9 +28,18 @@ class Dropout(Op):
 
 
 def dropout(x: Tensor, rate: float = 0.5, *, name: str | None = None) -> Tensor:
-    """x (n, ...), each element dropped with probability `rate` in training, anew for every sample and epoch."""
+    """x (n, ...), each element dropped with probability `rate` in training, anew for every sample and epoch.
+
+    n is the batch, or a multiple of it with several rows a sample.
+    """
     if not 0.0 <= rate < 1.0:
         raise ShapeError(f"dropout of {x.name}: rate must be in [0, 1), got {rate}")
+    graph = x.graph
+    batch = x.shape[0]
+    if graph.inputs and batch != (samples := graph.tensors[graph.inputs[0]].shape[0]):  # of a reshaped batch
+        if batch % samples:
+            raise ShapeError(f"dropout of {x.name} {x.shape}: the first axis must be the {samples} samples of a batch")
+        return reshape(dropout(reshape(x, (samples, -1, *x.shape[1:])), rate, name=name), x.shape)
     return Dropout(rate)(x, counter_of(x), name=name)
 
 

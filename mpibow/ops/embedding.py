@@ -41,7 +41,7 @@ def embedding(
     """
     if x.dtype == FLOAT:
         raise ShapeError(f"embedding of {x.name}: numbers of rows must be integers, it is of floats")
-    return Embedding(count, width, initial or Gaussian(1.0))(x, name=name)
+    return Embedding(count, width, Gaussian(1.0) if initial is None else initial)(x, name=name)
 
 
 class MatrixFactorisation(Op):
@@ -88,7 +88,9 @@ def matrix_factorisation(
 
     Indices must be in [0, users) and [0, items): like labels, they are checked where the data are read, not here.
     """
-    return MatrixFactorisation(users, items, factors, initial or TruncatedNormal(0.1))(user, item, rating, name=name)
+    return MatrixFactorisation(users, items, factors, TruncatedNormal(0.1) if initial is None else initial)(
+        user, item, rating, name=name
+    )
 
 
 # The reference kernels.

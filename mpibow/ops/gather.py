@@ -3,7 +3,7 @@
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph import Array, Buffers, Kernel, Moving, Run, Shape, Shapes, Tensor, binds, runs
+from mpibow.graph import FLOAT, Array, Buffers, Kernel, Moving, Run, Shape, Shapes, Tensor, binds, runs
 
 from .reshape import axis_of
 
@@ -14,6 +14,12 @@ def _fits(index: Shape, table: Shape, axis: int) -> bool:
     """Whether the index has the table's axes, none longer but for `axis`."""
     sides = enumerate(zip(index, table, strict=False))
     return len(index) == len(table) > axis >= 0 and all(i <= n or at == axis for at, (i, n) in sides)
+
+
+def _integers(index: Tensor) -> Tensor:
+    if index.dtype == FLOAT:
+        raise ShapeError(f"{index.name}: positions must be integers, it is of floats")
+    return index
 
 
 class Gather(Moving):
@@ -46,13 +52,16 @@ class ScatterAdd(Moving):
 
 
 def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> Tensor:
-    """The elements of x at positions `index` along `axis`; the result has index's shape, as in PyTorch's gather."""
-    return Gather(axis_of(x, axis))(x, index, name=name)
+    """The elements of x at positions `index` along `axis`; the result has index's shape, as in PyTorch's gather.
+
+    Positions are integers in [0, extent); computed ones outside take the nearest element.
+    """
+    return Gather(axis_of(x, axis))(x, _integers(index), name=name)
 
 
 def scatter_add(x: Tensor, axis: int, index: Tensor, shape: Shape, *, name: str | None = None) -> Tensor:
     """Zeros of `shape` with the elements of x added at places `index` along `axis`, as in PyTorch's scatter_add."""
-    return ScatterAdd(axis % x.ndim, tuple(shape))(x, index, name=name)
+    return ScatterAdd(axis_of(x, axis), tuple(shape))(x, _integers(index), name=name)
 
 
 # The reference kernels: forward saves the places in the flat table, which backward takes again.

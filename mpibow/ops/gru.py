@@ -18,7 +18,8 @@ class Gru(Recurrent):
     """
 
     kind = "gru"
-    gates, states = 3, 1
+    gates = 3
+    states = 1
 
 
 def gru(

@@ -81,8 +81,11 @@ def _cropped(x: Shape, crop: Pair) -> Shape:
 def augment(
     x: Tensor, *, pad: int = 0, crop: Pair | None = None, flip: bool = False, name: str | None = None
 ) -> Tensor:
-    """Random crop and flip: x (n, c, h, w) -> (n, c, *crop), by default (h, w); in training graphs only."""
-    return Augment(pad, crop or (x.shape[-2], x.shape[-1]), flip)(x, counter_of(x), name=name)
+    """Random crop and flip: x (n, c, h, w) -> (n, c, *crop), by default (h, w); in evaluation the middle."""
+    crop = crop or (x.shape[-2], x.shape[-1])
+    if not x.graph.training:
+        return centre_crop(x, crop, name=name)
+    return Augment(pad, crop, flip)(x, counter_of(x), name=name)
 
 
 def centre_crop(x: Tensor, crop: Pair, *, name: str | None = None) -> Tensor:
@@ -91,8 +94,8 @@ def centre_crop(x: Tensor, crop: Pair, *, name: str | None = None) -> Tensor:
 
 
 def cutout(x: Tensor, length: int, *, name: str | None = None) -> Tensor:
-    """x (n, c, h, w) -> the same shape, with a random square set to 0; in training graphs only."""
-    return Cutout(length)(x, counter_of(x), name=name)
+    """x (n, c, h, w) -> the same shape, with a random square set to 0; in evaluation x."""
+    return Cutout(length)(x, counter_of(x), name=name) if x.graph.training else x
 
 
 class Normalise(Op):

@@ -23,7 +23,8 @@ class Constant:
         return np.full(shape, self.value)
 
 
-ZERO, ONE = Constant(0.0), Constant(1.0)
+ZERO = Constant(0.0)
+ONE = Constant(1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,10 @@ class Gaussian:
 
     std: float = 0.05
     mean: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.std <= 0:
+            raise ConfigError(f"std: of Gaussian(std, mean) must be above 0, got {self.std}")
 
     def __call__(self, generator: Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
         return generator.normal(self.mean, self.std, shape)

@@ -104,6 +104,8 @@ def constant(values: npt.ArrayLike, *, name: str | None = None) -> Tensor:
     types = {"f": FLOAT, "i": "int32", "u": "int32", "b": "bool"}
     if array.dtype.kind not in types:
         raise ShapeError(f"constant: must be of floats, integers or bools, got {array.dtype}")
+    if array.dtype.kind in "iu" and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
+        raise ShapeError(f"constant: integers must fit int32, got {array.min()} to {array.max()}")
     numbers = tuple(map(AnyFloat, array.reshape(-1).astype(float).tolist()))
     return Table(array.shape, numbers, types[array.dtype.kind])(name=name)
 

@@ -150,7 +150,8 @@ def cross_entropy(
     The mean is over labels that are not `ignore_index`, or over their classes' weights where `weight` has one for each
     class: see counted_mean. Labels are integers, or probabilities of x's shape: then all count, and `weight` is None.
     """
-    rank, at = x.ndim, axis_of(x, axis)
+    rank = x.ndim
+    at = axis_of(x, axis)
     rest = tuple(extent for i, extent in enumerate(x.shape) if i != at)
     label = label if label.dtype in (FLOAT, "int32", "int64") else cast(label, "int32")
     about = f"cross_entropy of {x.name} {x.shape}, {label.name} {label.shape}"

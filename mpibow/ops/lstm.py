@@ -18,7 +18,8 @@ class Lstm(Recurrent):
     """
 
     kind = "lstm"
-    gates, states = 4, 2
+    gates = 4
+    states = 2
 
 
 def lstm(

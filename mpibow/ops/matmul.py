@@ -82,7 +82,7 @@ def dense(
     name: str | None = None,
 ) -> Tensor:
     """x (n, ..., features) -> (n, ..., units). Weights start as `initial` (He), the bias as `initial_bias` (0)."""
-    return Dense(units, bias, initial or He(), initial_bias)(x, name=name)
+    return Dense(units, bias, He() if initial is None else initial, initial_bias)(x, name=name)
 
 
 # The reference kernels.

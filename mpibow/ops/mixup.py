@@ -1,4 +1,4 @@
-"""Mixup (Zhang et al., arXiv:1710.09412): each sample of a batch is mixed with the next one. For training graphs only.
+"""Mixup (Zhang et al., arXiv:1710.09412): each sample of a batch is mixed with the next one.
 
 A batch is a random draw already, so the next sample is as good a partner as one drawn again. A sample keeps the larger
 share of the two, b or 1 - b: over all samples the mixtures are the paper's, each sample dominates one mixture an epoch,
@@ -68,8 +68,8 @@ def mix_shares(counter: Tensor, alpha: float, *, name: str | None = None) -> Ten
 
 
 def mix(x: Tensor, share: Tensor, *, name: str | None = None) -> Tensor:
-    """x (n, ...), share (n,) -> each row mixed with the next."""
-    return Mix()(x, share, name=name)
+    """x (n, ...), share (n,) -> each row mixed with the next; in evaluation x."""
+    return Mix()(x, share, name=name) if x.graph.training else x
 
 
 def one_hot(label: Tensor, classes: int, *, name: str | None = None) -> Tensor:

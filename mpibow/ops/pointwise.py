@@ -107,7 +107,8 @@ def _scratch(used: Formula, wanted: tuple[int, ...], size: int) -> Specs:
 
 
 def _buffers(op: Pointwise, shapes: Shapes) -> Buffers:
-    size, backward = prod(shapes.y), Specs()
+    size = prod(shapes.y)
+    backward = Specs()
     if op.differentiable is not None and shapes.wanted:
         wanted = tuple(n for n, i in enumerate(op.differentiable) if i in shapes.wanted)
         backward = _scratch(op.half(True), wanted, size)
@@ -127,7 +128,7 @@ def _run(one: Bound, scratch: ArraysByName) -> Run:
     planned = _program(one.formula, one.wanted)
     size = one.results[0].size
     chunk = _chunk(planned, size)
-    calls = list[Callable[[], object]]()
+    calls = []
     arrays = dict(zip(one.formula.arrays, one.arrays, strict=True))
     arrays |= {f"_y{i}": result for i, result in enumerate(one.results)}
     scalars = dict(zip(one.formula.scalars, map(plain, one.scalars), strict=True))

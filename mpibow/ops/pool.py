@@ -76,10 +76,6 @@ def elements_of(op: Pool, image: Array, y: Shape) -> list[tuple[int, Part, Array
     return found
 
 
-def part_of(array: Array, part: Part) -> Array:
-    return array[..., *part]
-
-
 def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
     mask = {"mask": (shapes.y, "bool")}
     return Buffers(
@@ -94,10 +90,9 @@ def max_forward(op: MaxPool2d, x: Array, y: Array, winner: Array, mask: Array) -
     first = np.zeros(y.shape[2:], winner.dtype)  # the first element of each window that is inside the image
     elements = elements_of(op, x, y.shape)
     for number, part, _ in reversed(elements):
-        part_of(first, part)[...] = number
+        first[..., *part] = number
     numbered = [
-        (number, element, part_of(y, part), part_of(winner, part), part_of(mask, part))
-        for number, part, element in elements
+        (number, element, y[..., *part], winner[..., *part], mask[..., *part]) for number, part, element in elements
     ]
 
     def run() -> None:
@@ -114,7 +109,7 @@ def max_forward(op: MaxPool2d, x: Array, y: Array, winner: Array, mask: Array) -
 @binds
 def max_backward(op: MaxPool2d, dy: Array, dx: Array, winner: Array, mask: Array, part: Array) -> Run:
     numbered = [
-        (number, element, part_of(dy, cut), part_of(winner, cut), part_of(mask, cut), part_of(part, cut))
+        (number, element, dy[..., *cut], winner[..., *cut], mask[..., *cut], part[..., *cut])
         for number, cut, element in elements_of(op, dx, dy.shape)
     ]
 

@@ -49,7 +49,7 @@ def _wide(node: Node) -> dict[str, Shape]:
 
 def _multiplied(graph: Graph) -> set[str]:
     """The parameters' nodes that a product reads, as they are or permuted."""
-    origins = dict[str, str]()
+    origins = {}
     read = set[str]()
     for node in graph.nodes:
         if isinstance(node.op, Parameter):

@@ -68,8 +68,10 @@ def recurrent(
 ) -> tuple[Tensor, list[Tensor]]:
     """`layered` of nodes with PyTorch's names of weights, NAME.weight_ih_l0 ..., for states (directions, n, units)."""
     bound = 1 / sqrt(max(units, 1))  # PyTorch's
-    op = kind(units, initial or Uniform(-bound, bound), bool(states))
+    op = kind(units, Uniform(-bound, bound) if initial is None else initial, bool(states))
     name = name or x.graph.next_name(op.kind)
+    if not 0 <= rate < 1 or (rate and layers == 1):
+        raise ShapeError(f"{op.kind} of {x.name}: dropout lies between layers, of {layers}, and in [0, 1), got {rate}")
     directions = 1 + both
     wanted = (layers * directions, x.shape[0], op.units)
     if layers < 1 or any(state.shape != wanted for state in states):
@@ -95,9 +97,9 @@ def layered(
     `add(number, x, *states)` gives the outputs of a layer and direction, which `states`, if any, begin with; `rate` is
     the dropout between layers.
     """
-    last = list[Sequence[Tensor]]()
+    last = []
     for layer in range(layers):
-        made = list[Tensor]()
+        made = []
         for reverse in range(1 + both):
             number = layer * (1 + both) + reverse
             y, *ends = add(number, flip(x, 1) if reverse else x, *(state[number] for state in states))

@@ -12,8 +12,10 @@ __all__ = ["Flatten", "View", "flatten", "reshape"]
 
 
 def axis_of(x: Tensor, axis: int) -> int:
-    """The number of an axis of x from the first; a negative one counts from the last."""
-    return axis + x.ndim * (axis < 0)
+    """The number of an axis of x from the first; a negative one counts from the last. Raises ShapeError."""
+    if not -x.ndim <= axis < x.ndim:
+        raise ShapeError(f"axis {axis} must be one of the {x.ndim} of {x.name} {x.shape}")
+    return axis % x.ndim
 
 
 def check_axes(axes: tuple[int, ...], x: Shape) -> None:

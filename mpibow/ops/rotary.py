@@ -21,7 +21,10 @@ class Rotary(Op):
 
 
 def rotary(x: Tensor, *, base: float = 10000.0, name: str | None = None) -> Tensor:
-    """x (..., t, d) -> the same shape, with pairs of features rotated by an angle that depends on the position."""
+    """x (..., t, d) -> the same shape, with pairs of features rotated by an angle that depends on the position.
+
+    Features i and i + d/2 are a pair, as in Hugging Face's Llama; Meta's own has neighbours, 2i and 2i + 1.
+    """
     return Rotary(base)(x, name=name)
 
 

@@ -67,8 +67,8 @@ def sliced(x: Tensor, index: object) -> Tensor:
         items.append(Ellipsis)
     at = items.index(Ellipsis)
     items[at : at + 1] = [slice(None)] * missing
-    ranges = list[tuple[int, int, int]]()
-    shape = list[int]()
+    ranges = []
+    shape = []
     axis = 0
     for item in items:
         if item is None:

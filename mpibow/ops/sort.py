@@ -5,7 +5,7 @@ import numpy as np
 from mpibow.graph import Kernel, Tensor, runs
 
 from .cast import cast
-from .reshape import AlongAxis
+from .reshape import AlongAxis, axis_of
 
 __all__ = ["ArgSort", "CumulativeSum", "argsort", "cumsum"]
 
@@ -30,12 +30,12 @@ class CumulativeSum(AlongAxis):
 
 def argsort(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """The places along `axis` of the elements in rising order, int32; x[gather] of them is sorted."""
-    return ArgSort(axis % x.ndim)(x, name=name)
+    return ArgSort(axis_of(x, axis))(x, name=name)
 
 
 def cumsum(x: Tensor, axis: int, *, name: str | None = None) -> Tensor:
     """The sum of each element and all before it along `axis`."""
-    return CumulativeSum(axis % x.ndim)(cast(x), name=name)
+    return CumulativeSum(axis_of(x, axis))(cast(x), name=name)
 
 
 # The reference kernels.

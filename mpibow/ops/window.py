@@ -39,10 +39,8 @@ def window_shape(
     rooms = [extent - window for extent, window in zip(padded, reach, strict=True)]
     if any(room < 0 and not (ceil and -room < step) for room, step in zip(rooms, stride, strict=True)):
         raise ShapeError(f"a window of {reach[0]}x{reach[1]} does not fit into {padded[0]}x{padded[1]}")
-    if not ceil:
-        return rooms[0] // stride[0] + 1, rooms[1] // stride[1] + 1
     rows, columns = (
-        min(-(-room // step), (extent - pad - 1) // step) + 1
+        (min(-(-room // step), (extent - pad - 1) // step) if ceil else room // step) + 1
         for room, step, extent, pad in zip(rooms, stride, padded, padding, strict=True)
     )
     return rows, columns

@@ -2,7 +2,7 @@
 decoupled weight decay (Loshchilov and Hutter, ICLR 2019, arXiv:1711.05101), as PyTorch writes them."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative, Positive
@@ -83,19 +83,16 @@ class Adam(TwoAverages):
         return True
 
     def scalars(self, rate: float, count: int) -> Scalars:
-        beta1, beta2 = self.betas
-        return self._scalars(rate, self.betas, (beta1**count, beta2**count))
+        return replace(self, half_life=(None, None)).scalars_at(rate, count, 0, 0)
 
     def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> Scalars:
-        """With a half-life, an average's bias depends on samples seen: the samples of an update may have changed."""
-        beta1, beta2 = betas = both_kept(self.betas, self.half_life, samples)
-        return self._scalars(rate, betas, both_kept((beta1**count, beta2**count), self.half_life, seen))
-
-    def _scalars(self, rate: float, betas: tuple[float, float], left: tuple[float, float]) -> Scalars:
         """The rate without the bias of the first average; weight decay; each beta and 1 - beta; the factor that removes
-        the bias from the root of the second average; eps. `left` is each average's remaining share of its initial 0."""
-        (beta1, beta2), (first, second) = betas, left
-        unbiased, root = rate / (1 - first), 1 / math.sqrt(1 - second)
+        the bias from the root of the second average; eps. With a half-life an average's bias depends on samples seen:
+        the samples of an update may have changed."""
+        beta1, beta2 = both_kept(self.betas, self.half_life, samples)
+        first, second = both_kept((beta1**count, beta2**count), self.half_life, seen)  # shares of the initial 0
+        unbiased = rate / (1 - first)
+        root = 1 / math.sqrt(1 - second)
         return unbiased, *self._decays(rate), beta1, 1 - beta1, beta2, 1 - beta2, root, self.eps
 
     def _decays(self, rate: float) -> tuple[float, float]:

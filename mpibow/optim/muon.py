@@ -122,10 +122,12 @@ def of_matrix(w: Array, g: Array, *, matrix_rate: float, matrix_shrink: float) -
 @cache
 def _beside(other: Formula) -> Formula:
     """A matrix's step from its direction, or else the other formula's; a matrix's states stay as they are here."""
-    matrix, (w, g, *states) = formula(of_matrix), other.arrays
+    matrix = formula(of_matrix)
+    w, g, *states = other.arrays
     assert (w, g) == matrix.arrays
     before = (*matrix.assignments, *((f"matrix_{state}", Name(state)) for state in states))
-    is_matrix, results = Apply("!=", (Name("is_matrix"), Number(0.0))), ("step", *states)
+    is_matrix = Apply("!=", (Name("is_matrix"), Number(0.0)))
+    results = ("step", *states)
     step, *after = (
         Apply("where", (is_matrix, Name(f"matrix_{name}"), tree))
         for name, tree in zip(results, other.results, strict=True)

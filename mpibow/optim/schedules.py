@@ -164,12 +164,17 @@ class OneCycle(Ending):
     _: KW_ONLY
     name: Literal["one_cycle"] = "one_cycle"
 
+    def __post_init__(self) -> None:
+        if self.three_phase and self.pct_start >= 0.5:
+            raise ConfigError(f"pct_start: with three_phase must be below 0.5, got {self.pct_start:g}")
+
     def along(self, part: float) -> float:
-        first, up = 1.0 / self.div_factor, self.pct_start
+        first = 1.0 / self.div_factor
+        up = self.pct_start
         last = first / self.final_div_factor
         points = [(0.0, first), (up, 1.0), (1.0, last)]
         if self.three_phase:
-            points.insert(2, (min(2 * up, 1.0), first))
+            points.insert(2, (2 * up, first))
         curve = cosine if self.anneal_strategy == "cos" else line
         for (begin, start), (end, stop) in pairwise(points):
             if part <= end:
@@ -189,11 +194,13 @@ class CosineRestarts(Smooth):
     name: Literal["cosine_restarts"] = "cosine_restarts"
 
     def rate(self, epoch: float) -> float:
-        begin, length = 0.0, self.every
+        begin = 0.0
+        length = self.every
         if self.mult == 1:
             begin = math.floor(epoch / length) * length
         while epoch >= begin + length:
-            begin, length = begin + length, length * self.mult
+            begin = begin + length
+            length = length * self.mult
         return cosine(1.0, self.floor, (epoch - begin) / length)
 
 

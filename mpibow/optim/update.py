@@ -121,7 +121,8 @@ def kept(beta: float, half_life: HalfLife, samples: int) -> float:
 
 
 def both_kept(betas: Betas, half_lives: HalfLives, samples: int) -> Betas:
-    (first, second), (first_half, second_half) = betas, half_lives
+    first, second = betas
+    first_half, second_half = half_lives
     return kept(first, first_half, samples), kept(second, second_half, samples)
 
 
@@ -156,7 +157,8 @@ def with_l1(step: Formula) -> Formula:
 
 # A dead unit's averages decay into denormals and stay there: 2 to 3 times the time, seen on Zen 4. So formulas make an
 # average that is smaller 0; squares are averaged down to SMALL.
-TINY, SMALL = 1e-30, 1e-36
+TINY = 1e-30
+SMALL = 1e-36
 
 
 def decayed(g: Element, w: Element, decay: Element) -> Element:

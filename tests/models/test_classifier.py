@@ -8,9 +8,10 @@ from mpibow.graph import FLOAT, Kernels, Tensor, compile_plan, initial_weights, 
 from mpibow.graph.bound import BoundPlan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.augmentation import Augmentation, ColourJitter
-from mpibow.models.classifier import classifier
+from mpibow.models.classifier import Net, classifier
 from mpibow.models.losses import CrossEntropyLoss
-from mpibow.ops import dense, flatten
+from mpibow.ops import augment, cutout, dense, flatten, jitter, mix, mix_shares
+from mpibow.ops.dropout import counter_of
 from mpibow.ops.mixup import larger_shares
 from mpibow.ops.philox import stream
 from tests.ops.test_philox import plain as philox
@@ -59,7 +60,23 @@ def test_smoothing_is_of_the_training_loss():
 def test_an_ignored_label_teaches_nothing():
     training, evaluation = (ran(training, loss=CrossEntropyLoss(ignore_index=1)) for training in (True, False))
     np.testing.assert_allclose(training.outputs["loss"], cross_entropy(HARD) * (LABELS != 1))
+    right = training.outputs["logits"].argmax(axis=1) == LABELS
+    assert training.outputs["accuracy"].mean() == pytest.approx(right[LABELS != 1].mean())
     np.testing.assert_allclose(evaluation.outputs["loss"], cross_entropy(HARD))
+
+
+def test_a_nets_own_augmentation_is_of_training():
+    def moved(image: Tensor) -> Tensor:
+        x = cutout(jitter(augment(image, pad=1, flip=True), brightness=0.5), 2)
+        return net(mix(x, mix_shares(counter_of(image), 0.3)))
+
+    def logits(own: Net, training: bool) -> Array:
+        graph = classifier(own, SHAPE, "float64")(BATCH, training)
+        inputs = {"image": IMAGES, "label": LABELS, "counter": COUNTER}
+        return outcome(graph, {name: inputs[name] for name in graph.inputs}, training=training)[0].outputs["logits"]
+
+    assert np.abs(logits(moved, True) - logits(net, True)).min() > 0
+    np.testing.assert_array_equal(logits(moved, False), logits(net, False))
 
 
 def test_mixup_mixes_images_and_targets_alike():

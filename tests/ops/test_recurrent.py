@@ -93,6 +93,8 @@ def test_dropout_is_between_layers():
     [
         ({"layers": 0}, "lstm of x (2, 4, 3): there must be at least 1 layer, and initial states must be "
                         "(layers * directions, batch, units), (0, 2, 5)"),
+        ({"dropout": 0.5}, "lstm of x: dropout lies between layers, of 1, and in [0, 1), got 0.5"),
+        ({"dropout": 7.0, "layers": 2}, "lstm of x: dropout lies between layers, of 2, and in [0, 1), got 7.0"),
         ({"units": 0}, "lstm1 (lstm of x (2, 4, 3)): input must be (batch, steps, features) and units at least 1, "
                        "got 0"),
         ({"bidirectional": True, "state": True}, "lstm of x (2, 4, 3), h (1, 2, 5), c (1, 2, 5): there must be at "

@@ -1,5 +1,6 @@
 """The operators' shapes and names, and what they refuse, in full."""
 
+import numpy as np
 import pytest
 
 from mpibow import ops
@@ -7,6 +8,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph import Graph, Tensor
 from mpibow.ops.reshape import View
 from mpibow.ops.wide import WideDropout
+from tests.outcome import outcome
 from tests.refusals import refuses
 
 
@@ -79,7 +81,7 @@ ERRORS = {
     ),
     "concat along what is not there": (
         lambda g, x: ops.concat(vector(g), vector(g), axis=2),
-        "concat1 (concat of x2 (2, 3), x2 (2, 3)): axis 2 must be one of the inputs' 2 axes",
+        "axis 2 must be one of the 2 of x2 (2, 3)",
     ),
     "fewer channels than there are": (
         lambda g, x: ops.pad_channels(x, 5),
@@ -174,7 +176,7 @@ ERRORS = {
     ),
     "softmax along what is not there": (
         lambda g, x: ops.softmax(vector(g), -3),
-        "softmax1 (softmax of x2 (2, 3)): axis -1 must be one of the input's 2 axes",
+        "axis -3 must be one of the 2 of x2 (2, 3)",
     ),
     "smoothing 1": (
         lambda g, x: ops.softmax_cross_entropy(vector(g), label(g), smoothing=1.0),
@@ -206,6 +208,42 @@ ERRORS = {
         lambda g, x: WideDropout(0.5, replicas=2)(x, g.input("counter", (2, 4), "uint32")),
         "wide_dropout1 (wide_dropout of image (2, 6, 7, 8), counter (2, 4)): the counters must be (batch, 8)",
     ),
+    "sums along what is not there": (
+        lambda g, x: ops.cumsum(vector(g), 2),
+        "axis 2 must be one of the 2 of x2 (2, 3)",
+    ),
+    "an order along what is not there": (
+        lambda g, x: ops.argsort(vector(g), -3),
+        "axis -3 must be one of the 2 of x2 (2, 3)",
+    ),
+    "places along what is not there": (
+        lambda g, x: ops.scatter_add(vector(g), 4, g.input("i", (2, 3), "int32"), (2, 3)),
+        "axis 4 must be one of the 2 of x2 (2, 3)",
+    ),
+    "places of floats": (
+        lambda g, x: ops.gather(vector(g), 1, vector(g)),
+        "x2: positions must be integers, it is of floats",
+    ),
+    "integers beyond int32": (
+        lambda g, x: ops.constant([0, 2**31]),
+        "constant: integers must fit int32, got 0 to 2147483648",
+    ),
+    "a number for a tensor": (
+        lambda g, x: ops.maximum(vector(g), 0.0),
+        "maximum1: takes tensors, got 0.0; mb.constant makes one of numbers",
+    ),
+    "a tensor for an exponent": (
+        lambda g, x: x**x,
+        "power of image: the exponent must be a number; x**y is mb.exp(y * mb.log(x))",
+    ),
+    "dropout of what is no batch": (
+        lambda g, x: ops.dropout(vector(g, 3)),
+        "dropout of x3 (3, 3): the first axis must be the 2 samples of a batch",
+    ),
+    "a number for a start": (
+        lambda g, x: ops.dense(vector(g), 5, initial=0),
+        "initial: must be a function, such as mb.Constant(0), got 0",
+    ),
     "no factors": (
         lambda g, x: ops.matrix_factorisation(label(g), label(g), label(g), users=3, items=3, factors=0),
         "matrix_factorisation1 (matrix_factorisation of label (2,), label (2,), label (2,)): "
@@ -231,3 +269,19 @@ def test_weights_of_groups_and_tables_and_their_fans():
     assert [(w.shape, w.fan_in, w.fan_out) for w in conv.values()] == [((4, 3, 3, 2), 18, 24), ((4,), 18, 24)]
     assert [(key, w.shape, w.decay) for key, w in tables.items()] == [("user", (3, 5), True), ("item", (4, 5), True)]
     assert [(key, w.shape, w.decay) for key, w in norm.items()] == [("weight", (7, 8), False), ("bias", (7, 8), False)]
+
+
+def test_tensors_in_a_list():
+    graph = Graph()
+    assert ops.concat([vector(graph), vector(graph)]).shape == (2, 6)
+    assert ops.stack([vector(graph), vector(graph)], axis=1).shape == (2, 2, 3)
+
+
+def test_dropout_of_several_rows_a_sample_draws_each():
+    graph = Graph()
+    x = graph.input("x", (2, 8, 4))
+    y = graph.output("y", ops.dropout(ops.reshape(x + ops.parameter(4), (16, 4)), 0.5))
+    graph.output("loss", ops.sum(ops.reshape(y, (2, 32)), 1))
+    counter = np.array([[1, 0, sample, 0] for sample in range(2)], np.uint32)
+    kept = outcome(graph, {"x": np.ones((2, 8, 4)), "counter": counter}, training=True)[0].outputs["y"]
+    assert len(np.unique(kept, axis=0)) > 8

@@ -54,7 +54,6 @@ from tests.refusals import refuses
         (OneCycle(10, 0.25, "linear", 2.0, 5.0), 6.25, 0.55),
         (OneCycle(10, 0.25, "linear", 2.0, 5.0, True), 5.0, 0.5),
         (OneCycle(10, 0.25, "linear", 2.0, 5.0, True), 7.5, 0.3),
-        (OneCycle(10, 0.75, "linear", 2.0, 5.0, True), 10.0, 0.5),  # no time is left for the third
         (CosineRestarts(10), 5.0, 0.5),
         (CosineRestarts(12, floor=0.2), 28.0, 0.8),
         (CosineRestarts(12, 2), 11.999999999, 0.0),

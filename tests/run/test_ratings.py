@@ -148,6 +148,21 @@ REFUSED = {
         {"train": {"x": np.arange(5)}, "test": None, "net": lambda x: mpibow.mean(mpibow.embedding(x, 4, 2), axis=1)},
         ConfigError, "train.x: must lie in [0, 4), got 0 to 4",
     ),
+    "a part of the words that has no row": (
+        {"train": {"x": np.arange(10).reshape(5, 2)}, "test": None, "net": lambda x: mpibow.mean(
+            mpibow.embedding(x[:, 1:], 8, 2), axis=(1, 2))},
+        ConfigError, "train.x: must lie in [0, 8), got 1 to 9",
+    ),
+    "a class that is none of them": (
+        {"train": {"y": np.arange(1, 5)}, "test": None, "net": lambda y: mpibow.mean(mpibow.one_hot(y, 4), axis=1)},
+        ConfigError, "train.y: must lie in [0, 4), got 1 to 4",
+    ),
+    "numbers of rows that are scaled": (
+        {"train": (np.arange(5).reshape(5, 1), np.arange(5)), "test": None, "net": lambda x: mpibow.dense(
+            mpibow.flatten(mpibow.embedding(mpibow.cast(x, "int32"), 5, 2)), 5)},
+        ConfigError, "data.normalise: the net takes its input as numbers of rows, which are not to be scaled; set it "
+        "to none, in fit normalise='none'",
+    ),
     "a label that is no class": (
         {**LABELS, "loss": "cross_entropy"},
         ConfigError, "train.y: must lie in [0, 4), the classes of the net, or be -100, got -1 to 4",
