@@ -40,6 +40,8 @@ def convert(
     asked = asked or Asked()
     arguments.prepare(output, overwrite)
     arguments.refuse_split(test_fraction, test)
+    if test is not None and test.resolve() == source.resolve():
+        raise RecordError(f"{test}: is both to train and to test; give another file, or --test-fraction 0.1")
     files = [read_table(path) for path in (source, test) if path]
     sources = {table.path.name: file_checksum(table.path) for table in files}
     if asked.missing == "drop":

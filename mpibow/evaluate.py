@@ -39,6 +39,7 @@ from .run.results import shown_metrics
 from .run.stored import Stored, of_checkpoint, read_stored
 from .run.stored_net import config_of, of_arrays, samples_and_graphs
 from .system.command import parser_of, positive
+from .system.json_text import nulled
 from .system.streams import as_command
 
 THREADS = 8  # of one rank, at the most
@@ -84,9 +85,11 @@ def evaluate(
     job, told = _opened(job, device, comm, rooms)
     for text in filter(None, (differed, told) if comm.rank == 0 else ()):
         say(text)
-    opened, plan = job.device, plan_of(job.build, job.config, batch_size, job.kernels)
+    opened = job.device
+    plan = plan_of(job.build, job.config, batch_size, job.kernels)
     centre, statistics = plan.packed(from_rank_0(stored.weights_of(average), comm), str(stored.path))
-    scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()
+    scheduler = Scheduler(apart=not opened.enqueues)
+    rows = list[tuple[Array, Array, Array]]()
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
         each = None if predictions is None else lambda *row: rows.append(row)
@@ -192,7 +195,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     if comm.rank == 0 and arguments.json:
         more = dict[str, object]() if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}
         more |= ({"metrics": metrics} if metrics else {}) | ({CONFUSION: matrix} if arguments.confusion else {})
-        print(json.dumps({"accuracy": found.accuracy, **more, "loss": found.loss, "samples": found.count}))
+        print(json.dumps(nulled({"accuracy": found.accuracy, **more, "loss": found.loss, "samples": found.count})))
     elif comm.rank == 0:
         shown = "" if found.accuracy is None else f"accuracy {found.accuracy:.4%}, "
         shown += "" if found.top_k_accuracy is None else f"top-k {found.top_k_accuracy:.4%}, "

@@ -48,6 +48,7 @@ class Fitted:
     average: dict[str, Array] | None = None  # as `weights`, of the average of the centre; None without `ema`
     input: JsonObject = field(default_factory=dict)  # the form of the training data (job/normalise.py)
     source: TorchNet | None = None  # of `from_torch`, where `fit` received one
+    settings: str = ""  # of the file that it was loaded from, as YAML
     _ready: dict[tuple[int, bool], Predictor] = field(default_factory=dict, init=False, compare=False)  # the last one
 
     def __repr__(self) -> str:
@@ -170,7 +171,8 @@ class Fitted:
                 raise ConfigError(
                     "to_torch: needs the module, as to_torch(module); fit of a net of from_torch keeps it"
                 )
-            module, strict = copied(self.source.module), False
+            module = copied(self.source.module)
+            strict = False
         return into_torch(module, weights, scope=scope, strict=strict, buffers=self.buffers)
 
     def to_onnx(self, file: StrPath, *, average: bool = False, scaling: "Scaled" = "inside") -> None:
@@ -182,7 +184,8 @@ class Fitted:
         """
         from .export import export_onnx, write  # late: few programs export
 
-        path, (document, arrays) = Path(file), saved(self.make)
+        path = Path(file)
+        document, arrays = saved(self.make)
         stored = Stored(path, self.weights_of(average), graph=document, arrays=arrays)
         write(export_onnx(stored, self.make, scaling=scaling), path, "onnx")
 
@@ -198,10 +201,9 @@ class Fitted:
         document, arrays = saved(self.make)
         summary = None if self.ended is None else self.ended.json()
         path = Path(file)
-        write_stored(
-            path,
-            Stored(path, self.weights, self.average, document, arrays, self.config.text, summary, input=self.input),
-        )
+        settings = self.settings or self.config.text
+        stored = Stored(path, self.weights, self.average, document, arrays, settings, summary, input=self.input)
+        write_stored(path, stored)
 
 
 def _leave_out(error: RecordError) -> None:
@@ -222,14 +224,18 @@ def of_stored(stored: Stored, operators: Sequence[OwnOperator] = ()) -> Fitted:
 
     Raises CheckpointError where there is none, or its parts do not fit.
     """
-    make, path = stored.graphs(operators), stored.path
+    make = stored.graphs(operators)
+    path = stored.path
     if make is None:
         why = "has no graph: an older mpibow made it, or the net cannot be saved (see the run's log)"
         if path.is_file():
             why = "was not written by Fitted.save; give its weights to fit(weights=...) instead"
         raise CheckpointError(f"{path}: {why}")
-    config, ended = on_host(stored.settings(COMPUTES)), None if stored.summary is None else _summary(stored.summary)
-    found = Fitted(ended, stored.weights, 0, make, config, stored.run, stored.average, stored.input)
+    config = on_host(stored.settings(COMPUTES))
+    ended = None if stored.summary is None else _summary(stored.summary)
+    found = Fitted(
+        ended, stored.weights, 0, make, config, stored.run, stored.average, stored.input, settings=stored.config
+    )
     with misfit_of(path), misfit("graph"):
         plan = found.plan(1)
     for named in filter(None, (stored.weights, stored.average)):

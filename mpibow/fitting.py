@@ -31,7 +31,7 @@ from .job import Job, make_job
 from .job.checks import described
 from .job.job import Callback
 from .job.losses import ClassWeight, losses_of, of_outputs, with_class_weight, with_sample_weight
-from .job.measures import metrics_of
+from .job.measures import metrics_of, suggested
 from .job.normalise import input_entries
 from .job.record_kinds import records_files, scaled
 from .job.sources import (
@@ -131,7 +131,8 @@ def fit(
     - `weights`: trained weights to start from: a run directory, a checkpoint, a safetensors file, a `Fitted`, arrays by
       name, or {"file": one of these, "exclude": "dense1.*"}.
     - `check`: first print whether the net can learn eight samples (mpibow.check), and end if it cannot.
-    - `resume`: a run directory or a checkpoint to continue; "auto" is the newest run.
+    - `resume`: a run directory or a checkpoint to continue; "auto" is the newest run of this `name`, else a new
+      one.
     - `callbacks`: functions that receive mpibow.Iteration, Evaluated, Saved and Ended. One that returns mpibow.STOP
       ends the run.
     - `settings`: all other settings of a config file: batch_size=8, learners=2, update={"lr": 0.1}, ...
@@ -150,12 +151,18 @@ def fit(
     comm, note = open_communicator(limits_of(find))
 
     def work() -> Fitted | Interrupted:
-        source, config = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None, find()
+        source = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None
+        config = find()
         wanted = replace(arguments, net=source or net)
         heard = (callbacks,) if callable(callbacks) else tuple(callbacks or ())
         job = replace(wanted.job(config, hands), callbacks=heard)
-        if not job.evaluated and any(isinstance(each, EarlyStopping) for each in heard):
-            raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
+        for stopping in (each for each in heard if isinstance(each, EarlyStopping)):
+            if not job.evaluated:
+                raise ConfigError("callbacks: EarlyStopping needs validation or test data; give validation=0.1")
+            known = ["loss", *["accuracy"] * (not isinstance(job.train, NamedSamples))]
+            known += [each.name for each in job.measures if each.rises is not None]
+            if stopping.metric not in known:
+                raise ConfigError(f"metric: of EarlyStopping {suggested(stopping.metric, known)}")
         job = job if weights is None else replace(job, given=of_program(weights))
         if check and resume is None:
             report = on_rank_0(
@@ -165,7 +172,8 @@ def fit(
             if comm.rank == 0:
                 say(str(report))
         trained = run(job, comm, resume=resume, note=note)
-        summary, signal = trained.summary, trained.signal
+        summary = trained.summary
+        signal = trained.signal
         if signal and not (signal == "SIGINT" and interactive() and comm.size == 1):  # the program ends as well
             end = interruption(signal, f"the state is saved: continue with fit(..., resume={summary.run!r})")
             if isinstance(end, Interrupted):  # all ranks have it, and none need end the others
@@ -232,16 +240,20 @@ class JobArguments:
 
     def config(self, settings: Mapping[str, Any]) -> Config:
         """The config of `settings`, and of the losses and metrics that have a name. Raises ConfigError."""
-        (_, loss), (metrics, _) = losses_of(self.loss), metrics_of(self.metrics)
+        _, loss = losses_of(self.loss)
+        metrics, _ = metrics_of(self.metrics)
         named = ({} if loss is None else {"loss": loss}) | ({"metrics": metrics} if metrics else {})
         return load_mapping({**settings, **named}, model_given=True, data_given=True)
 
     def job(self, config: Config, hands: Hands) -> Job:
         """The job, whose data sets `hands` read. Raises ConfigError where the arguments do not go together."""
-        net, train, (loss, named) = self.net, self.train, losses_of(self.loss)
+        net = self.net
+        train = self.train
+        loss, named = losses_of(self.loss)
         inputs: tuple[str, ...] = ()
         if loss is None and named is None and isinstance(net, TorchNet) and "loss" in net.outputs:
-            inputs, net = net.inputs, net.losses()
+            inputs = net.inputs
+            net = net.losses()
         lengths = tuple(self.lengths)
         if self.padding and not lengths:
             lengths = self.net.lengths(tuple(self.padding)) if isinstance(self.net, TorchNet) else ()
@@ -256,7 +268,8 @@ class JobArguments:
             parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss),
             config.seed, self.transform, hands, image, text, inputs, self.padding, lengths,
         )  # fmt: skip
-        training, orders = read(train, "train"), orders_of(train)
+        training = read(train, "train")
+        orders = orders_of(train)
         validation = in_order(self.validation, orders, "validation")
         classes = None if isinstance(training, NamedSamples) else training.classes
         test = None if self.test is None else read(in_order(self.test, orders, "test"), "test", classes=classes)

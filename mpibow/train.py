@@ -97,9 +97,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--find-lr-rates", metavar="FROM:TO", help=f"the same, with these (default: {LOWEST:g}:{HIGHEST:g})"
     )
-    command.add_argument(
-        "--find-lr-iterations", metavar="N", type=int, default=ITERATIONS, help="between them (default: %(default)s)"
-    )
+    command.add_argument("--find-lr-iterations", metavar="N", type=int, help=f"between them (default: {ITERATIONS})")
     command.add_argument(
         "--resume",
         metavar="PATH",
@@ -146,9 +144,12 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
             say(warning)
         check_job(job, comm, counts)
         return 0
-    if arguments.find_lr or arguments.find_lr_rates:
-        rates = arguments.find_lr_rates or f"{LOWEST:g}:{HIGHEST:g}"
-        return find_rate(job, train, comm, rates, arguments.find_lr_iterations)
+    if arguments.find_lr or arguments.find_lr_rates or arguments.find_lr_iterations is not None:
+        rates = arguments.find_lr_rates
+        iterations = arguments.find_lr_iterations
+        return find_rate(
+            job, train, comm, rates or f"{LOWEST:g}:{HIGHEST:g}", ITERATIONS if iterations is None else iterations
+        )
     note = "\n".join(filter(None, (note, warning)))
     summary = train(job, comm, resume=arguments.resume, note=note, trace=trace).summary
     return EXIT_INTERRUPTED if summary.stopped == "SIGINT" else EXIT_REQUEUE if summary.interrupted else 0

@@ -15,6 +15,8 @@ from safetensors.numpy import load_file, save_file
 import mpibow as mb
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.run.saving import newest_first
+from mpibow.run.stored import read_stored
+from mpibow.run.stored_net import config_of
 from tests.run import tiny
 
 SETTINGS = {"batch_size": 3, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 2}}
@@ -99,6 +101,14 @@ def test_a_net_that_depends_on_the_batch_size_is_trained_and_the_log_says_that_i
     assert "checkpoints: mpibow.load can't read them: graph.nodes[3].settings.scale" in (run / "log.txt").read_text()
     with pytest.raises(CheckpointError, match="has no graph"):
         mb.load(run)
+
+
+def test_a_net_that_was_loaded_and_saved_keeps_its_settings(here: Path):
+    found = mb.fit(net, tiny.images(60), **SETTINGS, loss={"ignore_index": 2}, metrics=["f1"], seed=7)
+    mb.load(found.summary.run).save("again.safetensors")
+    for path in (found.summary.run, "again.safetensors"):
+        config = config_of(read_stored(path))
+        assert (config.seed, config.loss.ignore_index, config.metrics) == (7, 2, ("f1",))
 
 
 def test_a_run_that_has_not_ended_has_no_summary(here: Path):

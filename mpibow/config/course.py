@@ -147,7 +147,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    every: Annotated[Interval | None, "interval between checkpoints; null is never"] = "1 epoch"
+    every: Annotated[Interval | None, "interval between checkpoints; null: only where a signal ends the run"] = (
+        "1 epoch"
+    )
     keep: Annotated[Count, "number of latest checkpoints to keep"] = 2
     best: Annotated[bool, "also keep the best checkpoint"] = True
     metric: Annotated[

@@ -99,7 +99,7 @@ def _sizes(data: RecordSet) -> JsonObject:
 
 
 def _sizes_line(sizes: JsonObject, count: int) -> str:
-    parts = list[str]()
+    parts = []
     for name in ("width", "height", "bytes") if "width" in sizes else ():
         low, middle, high = sizes[name]
         parts.append(f"{name} {low:,} to {high:,} (median {middle:,})")

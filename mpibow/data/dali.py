@@ -93,7 +93,8 @@ class Dali(Reader):
             _start(self._pipe, run.inputs)
 
     def end(self) -> None:
-        run, outputs = self._runs[0], None
+        run = self._runs[0]
+        outputs = None
         while outputs is None:
             if run.error is not None:
                 self._runs.popleft()
@@ -117,7 +118,8 @@ class Dali(Reader):
         """Sets one row of the run to the stored `sample`, or to its replacement."""
         while True:
             try:
-                run.images[row], run.labels[row] = self._data.encoded(sample), self._data.label(sample)
+                run.images[row] = self._data.encoded(sample)
+                run.labels[row] = self._data.label(sample)
                 if not self._data.shape:
                     with decoding(self._data, sample):
                         run.sides[row], run.orientations[row] = sides_of(run.images[row])
@@ -129,7 +131,8 @@ class Dali(Reader):
 
     def _mend(self, run: DaliBatch, error: RuntimeError) -> None:
         """Replaces the samples that DALI can't decode, found one by one; sets run.error where that fails."""
-        pipe, found = None, False
+        pipe = None
+        found = False
         try:
             for row in range(len(run.samples)):
                 while True:

@@ -239,7 +239,8 @@ class NamedArrays:
     def __init__(
         self, arrays: ArraysByName, *, name: str = "arrays", contents: Mapping[str, object] | None = None
     ) -> None:
-        self.name, self.contents = name, dict(contents or {})
+        self.name = name
+        self.contents = dict(contents or {})
         self.arrays = {key: _column(f"{name}.{key}", array) for key, array in arrays.items()}
         shapes = ", ".join(f"{key} {array.shape}" for key, array in self.arrays.items())
         counts = {len(array) for array in self.arrays.values()}

@@ -71,7 +71,8 @@ def centre_windows(sizes: Array, resize: int, size: int) -> Array:
 
 def _words(counter: Array, count: int) -> Array:
     """Random numbers (count, n) in [0, 1), of 32 bits each."""
-    n, blocks = len(counter), -(-count // 4)
+    n = len(counter)
+    blocks = -(-count // 4)
     seed, epoch, low, high = counter.astype(np.uint64).T
     words = np.empty((4, blocks, n), np.uint64)
     words[0] = np.arange(blocks)[:, None]

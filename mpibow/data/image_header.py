@@ -70,7 +70,9 @@ PNG = b"\x89PNG\r\n\x1a\n"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15; the others are tables and an extension
 _EXIF = b"Exif\0\0"
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # TEM, RST0 to RST7: markers without a length
-_APP1, _SCAN, _END = 0xE1, 0xDA, 0xD9
+_APP1 = 0xE1
+_SCAN = 0xDA
+_END = 0xD9
 LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; a header with more is no photograph's
 
 
@@ -109,7 +111,9 @@ def _in_png(data: memoryview) -> int:
 
 
 def _jpeg(data: memoryview) -> tuple[int, int, int]:
-    at, end, orientation = 2, len(data), 0
+    at = 2
+    end = len(data)
+    orientation = 0
     while at + 9 <= end:
         if data[at] != 0xFF:
             raise ValueError(f"a JPEG without a marker at byte {at}")

@@ -24,7 +24,9 @@ class Padded(NamedArrays):
         self, arrays: ArraysByName, name: str, sequences: Sequence[str], counts: Array, lengths: Sequence[int]
     ) -> None:
         super().__init__(arrays, name=name)
-        self.sequences, self.counts, self.lengths = tuple(sequences), counts, tuple(lengths)
+        self.sequences = tuple(sequences)
+        self.counts = counts
+        self.lengths = tuple(lengths)
 
     def inputs_at(self, length: int) -> Inputs:
         """The inputs of a batch that is computed at this length."""

@@ -44,7 +44,8 @@ class RunningMoments:
 
     def _take(self) -> None:
         values = np.stack(self._lot, axis=1).astype(np.float64).reshape(len(self._mean), -1)
-        self._lot, self._size = [], 0
+        self._lot = []
+        self._size = 0
         mean = values.mean(axis=1)
         values -= mean[:, None]
         total = self._count + values.shape[1]
@@ -74,7 +75,8 @@ def mean_image(data: Dataset, note: Callable[[str], None] = lambda text: None, p
     """
     rows = max(1, PART // (math.prod(data.shape) * data.dtype.itemsize))
     total: Array = np.zeros(data.shape, np.uint64 if data.dtype == np.uint8 else np.float64)
-    begin, done = time.monotonic(), 0
+    begin = time.monotonic()
+    done = 0
     for samples, arrays in lots(data, rows):
         total += arrays["image"].sum(axis=0, dtype=total.dtype)
         done += len(samples)

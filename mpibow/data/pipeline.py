@@ -38,11 +38,17 @@ class Pipeline:
         trace: Trace = SILENT,
         feed: Feed | None = None,
     ) -> None:
-        self._data, self._reader, self._timeline = data, reader, timeline
+        self._data = data
+        self._reader = reader
+        self._timeline = timeline
         self._feed = feed or Feed(data)
         self._lengths = lengths_of(data)
-        self._rank, self._seed, self._prefetch, self._trace = rank, seed, prefetch, trace
-        self._next, self._planned = iteration, iteration
+        self._rank = rank
+        self._seed = seed
+        self._prefetch = prefetch
+        self._trace = trace
+        self._next = iteration
+        self._planned = iteration
         self._waiting: deque[Slot] = deque()  # planned, in no run yet
         self._wanted = 0  # samples of them
         self._runs: deque[list[Slot]] = deque()  # slots of every run under way
@@ -129,7 +135,8 @@ class Pipeline:
         return self._wanted >= self._reader.samples or (self._wanted > 0 and not (self._runs or self._ready))
 
     def _begin(self) -> None:
-        slots, room = [self._waiting.popleft()], self._reader.samples
+        slots = [self._waiting.popleft()]
+        room = self._reader.samples
         while self._waiting and (len(slots) + 1) * len(slots[0].samples) <= room:
             slots.append(self._waiting.popleft())
         self._wanted -= len(slots) * len(slots[0].samples)
@@ -150,7 +157,8 @@ class Pipeline:
     def _slots_of(self, iteration: int) -> list[Slot]:
         """The slots of an iteration, to be filled."""
         timeline = self._timeline()
-        counts, batch = timeline.counts(iteration), timeline.batch
+        counts = timeline.counts(iteration)
+        batch = timeline.batch
         start = timeline.position(iteration) + sum(counts[: self._rank]) * batch
         slots = []
         for j in range(counts[self._rank]):

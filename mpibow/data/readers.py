@@ -19,7 +19,8 @@ class Reader:
     at once. This one reads nothing: a device fills the slots from its own memory.
     """
 
-    samples, depth = 1, 1
+    samples = 1
+    depth = 1
 
     def begin(self, slots: list[Slot]) -> None:
         """Starts a run: `slots` have their samples, epochs and counters, and need the rest."""
@@ -53,7 +54,8 @@ class DrawingReader(Reader):
     piece = 4  # samples that a thread takes at once: NumPy's and Python's work for them runs on one thread at a time
 
     def __init__(self, fill: Fill, names: Sequence[str], threads: int) -> None:
-        self._fill, self._names = fill, tuple(names)
+        self._fill = fill
+        self._names = tuple(names)
         self._pool = ThreadPoolExecutor(threads, "draw")
         self._runs = deque[list[Future[None]]]()
 

@@ -1,6 +1,7 @@
 """Text as tokens: characters, bytes, or those of a tokenizer.json; a stream of them as records, and as samples."""
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,8 @@ from .sample_settings import TokenStream
 
 FILE = "tokenizer.json"
 FORMAT = 1
-CHARS, BYTES = "chars", "bytes"
+CHARS = "chars"
+BYTES = "bytes"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,13 @@ class Tokens:
         if self.kind == BYTES:
             return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8).astype(np.int32)
         if self.kind != CHARS:
-            return np.array(self._theirs.encode(text, add_special_tokens=False).ids, np.int32)
+            found = self._theirs.encode(text, add_special_tokens=False)
+            begin, end = np.array([(0, 0), *found.offsets]).T
+            there = np.cumsum(np.bincount(begin, minlength=len(text) + 1) - np.bincount(end, minlength=len(text) + 1))
+            lost = [text[i] for i in np.flatnonzero(there[:-1] == 0) if not text[i].isspace()]
+            if lost:
+                warnings.warn(f"{FILE}: has no token for {lost[0]!r}, which is left out", stacklevel=2)
+            return np.array(found.ids, np.int32)
         try:
             return np.array([self._numbers[character] for character in text], np.int32)
         except KeyError as error:

@@ -247,7 +247,7 @@ def _serve(connection: Connection) -> None:
     """A worker's main loop, which ends on request, or when this program is gone."""
     threadpool_limits(1)
     memory = mmap.mmap(recv_handle(connection), 0)
-    pickled = dict[int, bytes]()
+    pickled = {}
     with suppress(EOFError, OSError):
         while (asked := connection.recv()) is not None:
             if len(asked) == 2:

@@ -1,6 +1,5 @@
 """The definition of a metric: a pure function to sums that add up, and one from their total to the reported number."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.errors import CallbackError, MpibowError
+from mpibow.errors import CallbackError, ConfigError, MpibowError
+from mpibow.system import nulled
 
 Array = npt.NDArray[Any]
 Sums = Mapping[str, Array]
@@ -60,13 +60,13 @@ class Measure:
         """The reported value of the total, as JSON has it: null where it is not finite, or no sample counted."""
         if total is None:
             return None
-        return _finite(np.asarray(self._called(lambda: self.metric.close(total)), np.float64).tolist())
+        return nulled(np.asarray(self._called(lambda: self.metric.close(total)), np.float64).tolist())
 
     def _called(self, function: Callable[[], object]) -> object:
         try:
             return function()
-        except MpibowError:
-            raise
+        except MpibowError as error:
+            raise ConfigError(f"metrics: {self.name}: {error}") from None
         except Exception as error:
             raise CallbackError(f"metric {self.name}: {type(error).__name__}: {error}") from error
 
@@ -97,9 +97,3 @@ def _arrays(sums: object) -> object:
         return {key: _arrays(value) for key, value in sums.items()}
     found = np.asarray(sums)
     return found if found.dtype.itemsize >= 8 and found.dtype.kind in "iuf" else found.astype(np.float64)
-
-
-def _finite(value: list[float] | float) -> object:
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return value if math.isfinite(value) else None

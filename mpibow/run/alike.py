@@ -78,7 +78,8 @@ def compare(comm: Communicator, difference: str, texts: Mapping[str, str], remed
         return
     odd = next(rank for rank, crc in enumerate(crcs) if crc != crcs[0])
     everyone = comm.share(texts if comm.rank in (0, odd) else {})
-    theirs, first = everyone[odd], everyone[0]
+    theirs = everyone[odd]
+    first = everyone[0]
     names = [name for name in {**first, **theirs} if theirs.get(name) != first.get(name)]
     differences = [_difference(name, theirs.get(name, "missing"), first.get(name, "missing")) for name in names]
     raise CommunicationError(f"rank {odd}: has {difference} than rank 0: {some(differences)}; {remedy}")
@@ -87,7 +88,7 @@ def compare(comm: Communicator, difference: str, texts: Mapping[str, str], remed
 def from_rank_0(arrays: ArraysByName, comm: Communicator) -> dict[str, Array]:
     """Rank 0's arrays by name on every rank. Collective."""
     forms = comm.share({name: (array.shape, array.dtype) for name, array in arrays.items()})[0]
-    sent = dict[str, Array]()
+    sent = {}
     for name, (shape, dtype) in forms.items():
         sent[name] = np.asarray(arrays[name], order="C") if comm.rank == 0 else np.empty(shape, dtype)
         comm.broadcast(sent[name].reshape(-1).view(np.uint8))

@@ -51,7 +51,8 @@ class Average:
 
 def average_of(settings: Ema | None, start: Start, plan: Plan) -> Average:
     """The average that the config asks for, continued from the checkpoint if there is one."""
-    header, path = start.source.header, start.source.checkpoint
+    header = start.source.header
+    path = start.source.checkpoint
     kept = None if header is None or settings is None else header.average
     if path is None or kept is None or kept.share == 0:
         return Average(settings, Averaged(start.timeline.position(start.iteration), 0.0))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from mpibow.config import build
 from mpibow.config.course import Stop, Watched
-from mpibow.errors import CallbackError, ConfigError, MpibowError
+from mpibow.errors import CallbackError, MpibowError
 from mpibow.job.job import Callback
 from mpibow.metrics.metric import OWN
 from mpibow.system import JsonObject
@@ -118,17 +118,16 @@ class EarlyStopping:
 
     def _begin(self) -> None:
         """A run begins, whose values have no best yet."""
-        self._watched, self._data = Watched(), ""
+        self._watched = Watched()
+        self._data = ""
 
     def __call__(self, event: Event) -> _Stop | None:
         if not isinstance(event, Evaluated) or event.data != (self._data or event.data):
             return None
         self._data = event.data  # the first that is evaluated are those that choose
         values = measures(event.metrics, event.loss, event.accuracy)
-        known = [name for name in values if name in event.rises]
-        if self.metric not in known:
-            raise ConfigError(f"metric: of EarlyStopping must be one of {', '.join(known)}, got '{self.metric}'")
-        value, rises = values[self.metric], event.rises[self.metric]
+        value = values[self.metric]
+        rises = event.rises[self.metric]
         self._watched = self._stop.follow(self._watched, math.nan if value is None else value, rises=rises)
         return STOP if self._watched.bad >= self.patience else None
 
@@ -137,7 +136,9 @@ class Callbacks:
     """A run's callbacks, whose numbers go to `write`; `stop` names the one that returned STOP, '' before."""
 
     def __init__(self, callbacks: Sequence[Callback], write: Callable[..., None], rises: Mapping[str, bool]) -> None:
-        self._callbacks, self._write, self._rises = tuple(callbacks), write, MappingProxyType(dict(rises))
+        self._callbacks = tuple(callbacks)
+        self._write = write
+        self._rises = MappingProxyType(dict(rises))
         self.stop = ""
         for each in callbacks:
             if isinstance(each, EarlyStopping):  # of a run before, perhaps
@@ -181,7 +182,7 @@ def read_only(value: object) -> object:
 
 def _numbers(name: str, found: JsonObject) -> dict[str, float | None]:
     """The numbers as JSON has them: null for one that is not finite."""
-    numbers = dict[str, float | None]()
+    numbers = {}
     for key, value in found.items():
         try:
             number = float(value)

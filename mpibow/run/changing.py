@@ -131,7 +131,8 @@ def _switch_rule(session: Session) -> str:
 
     Where it moves all replicas by one step, the optimiser keeps the mean of their states.
     """
-    replicas, where = session.replicas, session.where
+    replicas = session.replicas
+    where = session.where
     settings = session.config.averaging.at(where.epoch)
     call = session.synchroniser.call
     flat = session.state.flat
@@ -151,7 +152,8 @@ def _reached(session: Session) -> bool:
 
 def _train_more(session: Session) -> str:
     """Trains them on all learners; returns a line for the log. Averaging goes on. Nothing may be under way."""
-    before, epoch = session.replicas.size, session.where.epoch
+    before = session.replicas.size
+    epoch = session.where.epoch
     while _reached(session):
         _, size = session.stages.pop(0)
     session.state.grow(size, sum(session.counts))
@@ -169,7 +171,8 @@ def frozen_lines(job: Job, epoch: float) -> list[str]:
         length = frozen_for(job.config.update.groups, span.name)
         text = "" if math.isinf(length) else f" until epoch {length:g}"
         if not span.weight.trained:
-            length, text = math.inf, ", as no loss depends on them"
+            length = math.inf
+            text = ", as no loss depends on them"
         if length > epoch:
             found.setdefault((length, text), []).append(span)
     return [f"frozen{text}: {_listed(spans)}" for (_, text), spans in sorted(found.items())]

@@ -65,7 +65,8 @@ def save(folder: Path, snapshot: Snapshot, call: Call) -> Path:
     """
     rank, pulse = call(lambda comm: (comm.rank, comm.pulse))
     name = name_of(snapshot.header["iteration"])
-    aside, final = folder / f".{name}.part", folder / name
+    aside = folder / f".{name}.part"
+    final = folder / name
     parts = {f"rank-{rank}": snapshot.own, **(snapshot.files if rank == 0 else {})}
     files = {f"{name}.safetensors": arrays for name, arrays in parts.items()}
     with pulse.during("checkpoint"):
@@ -79,7 +80,8 @@ def save(folder: Path, snapshot: Snapshot, call: Call) -> Path:
 
 def _together(call: Call, work: Callable[[], T], aside: Path) -> list[T]:
     """The results of `work` on every rank; where it failed on one, all raise and rank 0 clears up."""
-    error, results = "", list[T]()
+    error = ""
+    results = []
     try:
         results.append(work())
     except (OSError, SafetensorError) as caught:

@@ -49,9 +49,11 @@ class Part:
 def chrome_trace(parts: Sequence[Part], about: JsonObject) -> JsonObject:
     """The object form of the Trace Event Format: ranks as processes, rows as threads, us since the first span."""
     zero = min((begin - part.ahead for part in parts for spans in part.threads for _, _, begin, _ in spans), default=0)
-    meta, events = list[JsonObject](), list[JsonObject]()
+    meta = list[JsonObject]()
+    events = list[JsonObject]()
     for part in parts:
-        tids, seen = rows_of(part.threads), Counter[str]()
+        tids = rows_of(part.threads)
+        seen = Counter[str]()
         meta += _meta("process", part.rank, 0, f"rank {part.rank} ({part.host})", part.rank)
         for (row, _), tid in tids.items():
             seen[row] += 1
@@ -107,7 +109,9 @@ class ChromeTrace(Recorder):
 
     def __init__(self, path: Path, first: int, last: int) -> None:
         super().__init__()
-        self._path, self._first, self._last = path, first, last
+        self._path = path
+        self._first = first
+        self._last = last
         self._start: int | None = None  # the iteration that this process began with
         self._iteration = self._began = 0
         self._over = False
@@ -118,7 +122,8 @@ class ChromeTrace(Recorder):
             self._start = iteration
         done = iteration - self._start
         self.on = self._first <= done < self._last
-        self._iteration, self._began = iteration, time.perf_counter_ns()
+        self._iteration = iteration
+        self._began = time.perf_counter_ns()
         return self._write(iteration, call) if done >= self._last and not self._over else ""
 
     def end(self, call: Call) -> str:

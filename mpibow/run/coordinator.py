@@ -46,7 +46,9 @@ class Coordinator:
     """
 
     def __init__(self, timeline: Timeline, prefetch: int, *, recorded: bool = False) -> None:
-        self._timeline, self._prefetch, self._recorded = timeline, prefetch, recorded
+        self._timeline = timeline
+        self._prefetch = prefetch
+        self._recorded = recorded
 
     def timeline(self) -> Timeline:
         """The timeline as announced so far, as a whole; called on the pipeline's thread as well."""

@@ -57,7 +57,8 @@ def perform(end: IterationEnd) -> str:
 
 def _watch_waits(end: IterationEnd) -> None:
     """Notes that samples are damaged, that learners wait for data or other ranks; and the number of buckets."""
-    session, reporter = end.session, end.session.reporter
+    session = end.session
+    reporter = end.session.reporter
     if session.rank == 0:
         reporter.damaged(session.loading.damaged())
     reporter.note(session.watch(reporter.clock(), session.pipeline.waited))
@@ -68,10 +69,13 @@ def _watch_waits(end: IterationEnd) -> None:
 
 def _talk(end: IterationEnd) -> None:
     """Settles the requests of all ranks: to stop, to save, to agree after a reset, to decide on learners."""
-    session, tuning = end.session, end.session.tuning
+    session = end.session
+    tuning = end.session.tuning
     requests = session.synchroniser.talk(replace(session.request(end.signal), reading=tuning.reading()))
     together, rank = settle_requests(requests)
-    session.talk_due, end.stop, end.save = False, together.stop, together.save
+    session.talk_due = False
+    end.stop = together.stop
+    end.save = together.save
     if end.save:
         session.saver.agreed()
     decision = tuning.conclude([request.reading for request in requests])
@@ -100,7 +104,8 @@ def _average(end: IterationEnd) -> None:
 
 
 def _end_epoch(end: IterationEnd) -> None:
-    session, steering = end.session, end.session.steering
+    session = end.session
+    steering = end.session.steering
     if steering.by_epoch:
         session.settle()  # the epoch's last losses too
     session.reporter.note(steering.epoch_ended(session.iteration, session.where.epoch))

@@ -56,7 +56,9 @@ class Evaluator:
         self, plan: Plan, build: Build, ignore: int | None, bind: Bind, measures: Sequence[Measure] = ()
     ) -> None:
         """`build` gives the plan's graph for other batch sizes; `bind` is the device's."""
-        self._build, self._bind, self._measures = build, bind, tuple(measures)
+        self._build = build
+        self._bind = bind
+        self._measures = tuple(measures)
         self._mixes: bool | None = None  # whether outputs depend on a batch's other samples; None before it is known
         self._rests = dict[int, tuple[Compute, dict[str, Array]]]()  # where they do: for the last samples of data
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
@@ -91,7 +93,8 @@ class Evaluator:
             plan = self._bind(self.plan, self._centre, self._statistics)
             self._bound.append((plan, arrays_for(data, self._batch)))
         rank, counts, pulse = comm(lambda c: (c.rank, c.share(workers), c.pulse))  # ranks may differ in workers
-        first, step = sum(counts[:rank]), sum(counts) * self._batch
+        first = sum(counts[:rank])
+        step = sum(counts) * self._batch
         with pulse.during("evaluation"):
             parts = run(
                 [

@@ -16,7 +16,9 @@ from .steering import Where, jump
 
 def start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:
     """The log's first lines: the run, its learners, its folder; and changes since the checkpoint."""
-    config, source, (counts, _) = job.config, start.source, start.learners
+    config = job.config
+    source = start.source
+    counts, _ = start.learners
     how = {"auto": "auto, now "}.get(config.learners, "replayed, now ") if isinstance(config.learners, str) else ""
     about = (
         f"{job.title}: {job.weights:,} weights, {len(counts)} rank(s), "

@@ -23,7 +23,9 @@ class Judge:
 
     def __init__(self, session: "Session", evaluator: Evaluator) -> None:
         """This rank evaluates on as many threads as it has learners."""
-        self._session, self._evaluator, self._reporter = session, evaluator, session.reporter
+        self._session = session
+        self._evaluator = evaluator
+        self._reporter = session.reporter
         assert session.job.chooser is not None
         self._chooser = session.job.chooser
 
@@ -55,17 +57,21 @@ class Judge:
 
     def test(self) -> None:
         """Evaluates the last centre, its average and the best checkpoint's on test data that have chosen nothing."""
-        session, statistics = self._session, self._session.statistics()
+        session = self._session
+        statistics = self._session.statistics()
         if session.job.test is None or self._chooser == "test":
             return
-        self._reporter.tested(self._look("test", session.state.centre, statistics))
+        last = self._look("test", session.state.centre, statistics)
+        self._reporter.tested(last)
         self._averaged("test", statistics)
-        kept, best = session.config.checkpoint, session.ledger.best_at
-        if kept.interval is None or not kept.best or best in (None, session.iteration):
+        kept = session.config.checkpoint
+        best = session.ledger.best_at
+        if kept.interval is None or not kept.best or best is None:
             return
         path = self._reporter.folder / "checkpoints" / checkpoint.name_of(best)
-        stored = self._read(path)
-        if stored is not None:
+        if best == session.iteration:
+            self._reporter.tested(last, path)
+        elif (stored := self._read(path)) is not None:
             self._reporter.tested(self._look("test", *stored), path)
 
     def _look(self, name: str, centre: Array, statistics: Array) -> Evaluation:
@@ -84,7 +90,8 @@ class Judge:
 
     def _read(self, path: Path) -> tuple[Array, Array] | None:
         """The centre of a checkpoint, and its statistics; None on all ranks if any rank can't read it."""
-        stored, problem = None, ""
+        stored = None
+        problem = ""
         try:
             stored = read_centre(path, self._evaluator.plan)
         except CheckpointError as error:

@@ -57,8 +57,10 @@ class Lock:
     """Holds the lock of `folder` from its construction until `close`. Raises OutputError where a run has it."""
 
     def __init__(self, folder: Path, say: Callable[[str], None] = print) -> None:
-        self._folder, self._closed = folder, threading.Event()
-        since, pid = time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid()
+        self._folder = folder
+        self._closed = threading.Event()
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        pid = os.getpid()
         self._own = Holder(uuid4().hex, platform.node(), pid, since, namespace(), begun(pid))
         self.token = self._own.token
         while not self._taken(_free(folder, say)):
@@ -134,7 +136,8 @@ def sees(folder: Path, token: str) -> bool:
 
 def _free(folder: Path, say: Callable[[str], None]) -> Holder | None:
     """The run whose lock may be taken over, None where there is none. Raises OutputError where that run goes on."""
-    holder, touched = holder_of(folder), _touched(folder)
+    holder = holder_of(folder)
+    touched = _touched(folder)
     if holder is None or (holder.is_visible and not holder.lives):
         return holder
     if not holder.is_visible and time.time() - touched <= LONG:

@@ -52,7 +52,8 @@ class TensorBoard:
     A run that is continued at sample `begin` takes back what was written behind it.
     """
 
-    package, extra = "tensorboardX", "log"
+    package = "tensorboardX"
+    extra = "log"
 
     def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
         from tensorboardX import SummaryWriter
@@ -130,7 +131,8 @@ class Loggers:
         note: Callable[[str], None],
         kinds: Mapping[str, Open | None] = LOGGERS,
     ) -> None:
-        self._loggers, self._note = dict[str, Logger](), note
+        self._loggers = dict[str, Logger]()
+        self._note = note
         for name in dict.fromkeys(names):
             if (opened := kinds[name]) is not None:
                 with self._noted(name, "could not be opened,"):

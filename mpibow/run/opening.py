@@ -160,7 +160,8 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
     engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
-    most, ahead = _buckets(job, comm), None
+    most = _buckets(job, comm)
+    ahead = None
     if most > 1 and flat.Recorder is not None:
         stages = learners.stage(flat.chunk, max(most, STAGES))
         late = {config.update.clip_value, config.update.clip_norm} != {None} or bool(job.matrices.spans)
@@ -296,8 +297,10 @@ def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compa
 
 def _take_up(start: Start, state: State, config: Config) -> None:
     """Restores replicas and averaging from the checkpoint, if it is continued bit for bit."""
-    header, path = start.kept, start.source.checkpoint
-    replicas, put = state.replicas, state.flat.put
+    header = start.kept
+    path = start.source.checkpoint
+    replicas = state.replicas
+    put = state.flat.put
     if header is None:
         put(replicas.statistics, start.statistics)
     else:
@@ -306,14 +309,14 @@ def _take_up(start: Start, state: State, config: Config) -> None:
         state.restore(path, header.rule, start.centre, states)
         for span in state.plan.statistics.spans:  # those that are frozen from here on are the centre's, too
             if not span.weight.trained:
-                part = slice(span.offset, span.offset + span.size)
-                put(replicas.statistics[:, part], start.statistics[part])
+                put(replicas.statistics[:, span.part], start.statistics[span.part])
     for i in range(replicas.count):
         replicas.freeze(i, start.centre[replicas.size :])
 
 
 def _ledger_of(start: Start, job: Job) -> Ledger:
-    (goal, target), by = job.config.stop.target, job.config.checkpoint.metric
+    goal, target = job.config.stop.target
+    by = job.config.checkpoint.metric
     ledger = start.source.header.ledger if start.source.header else Ledger()
     rises = directions(job.measures).get(by or "accuracy", True)
     # The data that choose, as a checkpoint names them: where they have changed, there is no best so far
@@ -327,7 +330,8 @@ def _ledger_of(start: Start, job: Job) -> Ledger:
 
 def loading_of(job: Job, choice: PipelineChoice, ranks: int) -> Loading:
     """The loading of one of a node's `ranks` for the data of `job`, by `choice`."""
-    config, data = job.config, job.config.data or Data("given")
+    config = job.config
+    data = job.config.data or Data("given")
     return Loading(
         job.train,
         job.evaluated,

@@ -15,7 +15,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from mpibow.errors import OutputError
-from mpibow.system import is_full, reason, refusal
+from mpibow.system import is_full, nulled, reason, refusal
 from mpibow.system.streams import is_live
 
 from .directory import ELSEWHERE
@@ -47,7 +47,7 @@ class EventFile:
 
     def add(self, event: str, **fields: object) -> None:
         self._check()
-        self._lines.add(json.dumps({"event": event, "time": round(time.time(), 3), **fields}))
+        self._lines.add(json.dumps(nulled({"event": event, "time": round(time.time(), 3), **fields})))
 
     def mark(self) -> int:
         """Bytes so far, with the lines that wait for the disk."""
@@ -83,8 +83,12 @@ class Lines:
     def __init__(
         self, path: Path, opened: Callable[[], AbstractContextManager[FileIO]], warn: Callable[[str], None]
     ) -> None:
-        self._path, self._opened, self._warn = path, opened, warn
-        self._bytes, self._refused, self._full = bytearray(), "", False
+        self._path = path
+        self._opened = opened
+        self._warn = warn
+        self._bytes = bytearray()
+        self._refused = ""
+        self._full = False
 
     @property
     def waiting(self) -> int:
@@ -118,7 +122,8 @@ class Lines:
                     del self._bytes[: file.write(self._bytes)]
             self._refused = ""
         except OSError as error:
-            self._refused, self._full = reason(error), is_full(error)
+            self._refused = reason(error)
+            self._full = is_full(error)
 
 
 class Line:

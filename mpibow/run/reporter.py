@@ -14,7 +14,7 @@ from mpibow.run import directory
 from mpibow.sync import gain_of
 from mpibow.sync.agreement import Agreement
 from mpibow.sync.distance import summed_up
-from mpibow.system import JsonObject
+from mpibow.system import JsonObject, nulled
 from mpibow.tune import Decision, as_sum, shortened
 
 from .callbacks import Callbacks
@@ -34,9 +34,13 @@ class Reporter:
     """Owns the clock of training, metrics.jsonl, log.txt and the progress line of a session."""
 
     def __init__(self, session: "Session") -> None:
-        job, source, self._session, self.ledger = session.job, session.start.source, session, session.ledger
+        job = session.job
+        source = session.start.source
+        self._session = session
+        self.ledger = session.ledger
         position, mark = (source.header.position, source.header.metrics_bytes) if source.header else (0, 0)
-        self.folder, first = source.folder, session.rank == 0
+        self.folder = source.folder
+        first = session.rank == 0
         self._progress = Line(self.folder / "log.txt" if first else None, position, quiet=job.quiet or not first)
         self._file = EventFile(self.folder / "metrics.jsonl", mark, self._progress.note) if first else None
         settings = {**plain(job.config), "text": job.config.text}
@@ -51,8 +55,10 @@ class Reporter:
         self._damaged = set(self.ledger.damaged)  # asked for after every iteration
 
     def start(self) -> None:
-        """Enters the start, and prints the session's notes."""
+        """Enters the start, and prints the session's notes. The summary of an end before is no longer true."""
         session = self._session
+        if session.rank == 0:
+            (self.folder / "summary.json").unlink(missing_ok=True)
         facts = {"elapsed": self.ledger.seconds, **session.where.running(), **session.start.facts}
         self._add("start", title=session.job.title, **facts, versions=versions())
         for note in session.notes:
@@ -103,7 +109,8 @@ class Reporter:
         session = self._session
         ledger = self.ledger
         seconds = max(self.clock(), 1e-9)
-        batch, waits = session.config.batch_size, session.waits()
+        batch = session.config.batch_size
+        waits = session.waits()
         n = ledger.samples  # samples whose losses an all-reduce has carried: 0 before the first
         loss = ledger.loss / n if n else None
         peak = session.job.device.memory.peak
@@ -150,7 +157,8 @@ class Reporter:
         if reason != self._reason and not (settled and ledger.settled):
             self.note(f"tuner: {reason}")
             ledger.reason = reason
-        self._reason, ledger.settled = reason, settled
+        self._reason = reason
+        ledger.settled = settled
 
     def evaluated(self, data: str, found: Evaluation) -> bool:
         """Enters an evaluation of the centre on the `data` that choose; True if it is the best so far."""
@@ -248,7 +256,7 @@ class Reporter:
         """Enters the end of the run, and returns its summary, which rank 0 writes to disk."""
         summary = self._summary(stopped)
         if self._session.rank == 0:
-            directory.write(self.folder / "summary.json", json.dumps(summary.json(), indent=2) + "\n")
+            directory.write(self.folder / "summary.json", json.dumps(nulled(summary.json()), indent=2) + "\n")
         self._add("end", elapsed=self.ledger.seconds, **self._session.where.running(), stopped=stopped)
         self.note(str(summary))
         return summary

@@ -20,9 +20,13 @@ class Resets:
     """The resets of one rank. `due`: one has moved the mean of the replicas, so the ranks must agree on it again."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self._engine, self.due = session, session.engine, session.start.due[1]
-        self._stops, self._rate = session.config.on_nan == "stop", session.config.update.lr
-        self._barren, self._untold = 0, list[str]()
+        self._session = session
+        self._engine = session.engine
+        self.due = session.start.due[1]
+        self._stops = session.config.on_nan == "stop"
+        self._rate = session.config.update.lr
+        self._barren = 0
+        self._untold = list[str]()
         self.left_out = 0  # learners of the last known iteration, whose losses and hits are not entered
         self.losses = list[float]()  # of the rank's learners in the last known iteration, summed over a batch
 
@@ -31,7 +35,8 @@ class Resets:
 
         On a GPU they are from the iteration before; a learner not finite made no step. No exchange may be under way.
         """
-        session, book = self._session, self._session.synchroniser.book
+        session = self._session
+        book = self._session.synchroniser.book
         late = [Result(*each) for each in book.late()]
         results = late or [each for each in found if each is not None]
         now = session.iteration - bool(late)
@@ -84,7 +89,8 @@ class Resets:
 
     def tell(self) -> list[str]:
         """The messages that the other ranks have not received yet; each is returned once."""
-        untold, self._untold = self._untold, []
+        untold = self._untold
+        self._untold = []
         return untold
 
     def _what(self, iteration: int, i: int, loss: float) -> str:

@@ -87,7 +87,8 @@ class Ledger(Results):
 
     def heard(self, loss: float, hits: float, left_out: int) -> None:
         """Enters the sums that an all-reduce has carried, over all samples since the one before but those left out."""
-        samples, self.unheard = max(self.unheard - left_out, 0), 0
+        samples = max(self.unheard - left_out, 0)
+        self.unheard = 0
         self.loss += loss
         self.hits += hits
         self.samples += samples
@@ -125,7 +126,8 @@ class Ledger(Results):
     def met(self, epoch: float) -> None:
         """Enters that the target is reached."""
         if self.target is not None and self.epochs_to_target is None:
-            self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
+            self.epochs_to_target = epoch
+            self.seconds_to_target = self.seconds
 
     def _best(self, found: Evaluation, epoch: float) -> bool:
         accuracy = found.accuracy
@@ -163,18 +165,21 @@ class Ledger(Results):
         """
         ledger = deepcopy(self)
         other = ledger.chooser != chooser
-        if other:
-            ledger.chooser, ledger.evaluated_at = chooser, -1
+        if other or ledger.best_by != by:
             ledger.best_accuracy = ledger.best_loss = ledger.best_at = ledger.best_metric = None
+            ledger.best_by = by
+        if other:
+            ledger.chooser = chooser
+            ledger.evaluated_at = -1
             ledger.best_test_accuracy = ledger.best_test_loss = None
-            ledger.watched, ledger.reduced = Watched(), replace(ledger.reduced, metric="")
-        if ledger.best_by != by:
-            ledger.best_by, ledger.best_metric, ledger.best_at = by, None, None
-            ledger.best_accuracy = ledger.best_loss = None
+            ledger.watched = Watched()
+            ledger.reduced = replace(ledger.reduced, metric="")
         ledger.best_rises = rises
         if other or (ledger.goal, ledger.target) != (goal, target):
             ledger.goal = goal
-            ledger.target, ledger.epochs_to_target, ledger.seconds_to_target = target, None, None
+            ledger.target = target
+            ledger.epochs_to_target = None
+            ledger.seconds_to_target = None
         return ledger
 
 

@@ -23,9 +23,11 @@ class Saver:
     """Every rank has one and calls it alike. `last` is the checkpoint that was written last, or is continued."""
 
     def __init__(self, session: "Session") -> None:
-        self._session, self._settings = session, session.config.checkpoint
+        self._session = session
+        self._settings = session.config.checkpoint
         self.last = session.start.source.checkpoint
-        job, first = session.job, session.start.first
+        job = session.job
+        first = session.start.first
         self._document: Document | None = None  # the net as JSON
         # Its arrays that are too long for JSON: the data's, the first statistics, the net's
         self._inputs = {} if job.scaling is None else job.scaling.arrays()
@@ -118,7 +120,7 @@ def _recover(folder: Path) -> None:
 
 def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, JsonObject]:
     """The first checkpoint of `find` that is whole; each damaged one is named. Raises CheckpointError if none is."""
-    damages = list[str]()
+    damages = []
     for candidate in find(path):
         try:
             header = read_header(candidate)

@@ -157,7 +157,8 @@ class View:
         began, before = 0.0, (0.0, 0.0)  # seconds of the process's training, seconds waited
         for event in self.run.events:
             if event["event"] == "start":
-                began, before = self.seconds(event) or 0.0, (0.0, 0.0)
+                began = self.seconds(event) or 0.0
+                before = (0.0, 0.0)
             share = event.get(key)
             x = self.x(event)
             seconds = self.seconds(event)

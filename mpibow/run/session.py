@@ -60,16 +60,21 @@ class Session(Parts):
     ) -> None:
         with ExitStack() as stack:
             super().__init__(**vars(opened(job, comm, resume, note, trace, stack)))
-            start, config, self.reporter = self.start, self.config, Reporter(self)
+            start = self.start
+            config = self.config
+            self.reporter = Reporter(self)
             stack.callback(self.reporter.close)
-            self.iteration, self.counts = start.iteration, start.learners[0]
+            self.iteration = start.iteration
+            self.counts = start.learners[0]
             self.talk_due, _, evaluation_due = start.due
             self.gain = gain_of(self.engine)
             self.stages = [stage for stage in self.job.stages if stage[1] > self.replicas.size]  # still to come
             self.binding_seconds = 0.0  # of learners that are still to come
             self.cores_checked = Counts()  # for these learners
-            self.average, self.saver = average_of(config.ema, start, self.plan), Saver(self)
-            self.resets, self.judge = Resets(self), None if self.evaluator is None else Judge(self, self.evaluator)
+            self.average = average_of(config.ema, start, self.plan)
+            self.saver = Saver(self)
+            self.resets = Resets(self)
+            self.judge = None if self.evaluator is None else Judge(self, self.evaluator)
             self.steering = Steering(config.stop, config.schedule, self.ledger, directions(self.job.measures))
             self.iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
             self.watch = Watch("data", self.loading.remedy)
@@ -190,7 +195,8 @@ class Session(Parts):
     @property
     def evaluation_due(self) -> bool:
         """Whether the last iteration made an evaluation due that was not made yet."""
-        position, every = self.position, self.config.evaluate.every
+        position = self.position
+        every = self.config.evaluate.every
         if self.judge is None or self.ledger.evaluated_at == position:
             return False
         return due(self.coordinator.timeline().position(self.iteration - 1), position, self.job.train.count, every)
@@ -227,7 +233,7 @@ class Session(Parts):
             if late:
                 self.evaluate(last=True)
             unsaved = exchanged or late or not self.saver.has(self.iteration)
-            if self.config.checkpoint.interval is not None and unsaved:
+            if (self.config.checkpoint.interval is not None or self.saver.last is not None) and unsaved:
                 self.save()
             if self.judge is not None:
                 self.reporter.clock()

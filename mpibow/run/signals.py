@@ -44,7 +44,8 @@ class Signals:
     def _catch(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if not self.received:
-            self.received, self._at = signal.Signals(number).name, now
+            self.received = signal.Signals(number).name
+            self._at = now
             self.first()
         elif number in URGENT and now - self._at > ONCE:
             self.again(number)

@@ -4,6 +4,7 @@ import json
 import platform
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -134,9 +135,11 @@ def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], s
         stack.callback(held.close)
         return held.token
 
-    config, notes = job.config, list[str]()
+    config = job.config
+    notes = list[str]()
     out = Path(config.out)
-    start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
+    title = escape(job.title) if config.model is None else "*"  # of a program, whose nets have no other name
+    start = directory.latest(out, config.name, title) if resume == "auto" else Path(resume) if resume else None
     if start is not None:
         newest = next(saving.find(start), None)
         token = "" if newest is None else locked(newest.parent.parent)

@@ -71,7 +71,8 @@ class State:
         whole = host(self.centre)
         own |= {key: engine.arrays[key].wider(host(array), whole) for key, array in state.own.items()}
         shared = {key: engine.arrays[key].wider(host(array), whole) for key, array in state.shared.items()}
-        stored, lies = plan.layout.canonical(), plan.layout
+        stored = plan.layout.canonical()
+        lies = plan.layout
         entries = {
             **header,
             "iteration": iteration,
@@ -159,8 +160,7 @@ class State:
         mean *= mean.dtype.type(1.0 / k)
         for span in self.plan.statistics.spans:
             if not span.weight.trained:
-                part = slice(span.offset, span.offset + span.size)
-                mean[part] = rows[0, part]
+                mean[span.part] = rows[0, span.part]
         return mean
 
     def _repacked(self, arrays: ArraysByName, source: Layout, target: Layout) -> dict[str, Array]:
@@ -171,7 +171,8 @@ class State:
 
     def _forms(self, ranks: str, size: int, dtype: DType) -> dict[str, "Form"]:
         """The arrays that the rule, which has just begun, declares for a file: needed are those that it has now."""
-        whole, state = Form((size,), dtype), self.engine.state()
+        whole = Form((size,), dtype)
+        state = self.engine.state()
         sent = Form((size + TAIL,), dtype)
         forms = {"weights": whole, "steps": whole, "sent": sent, "numbers": Form((None,), np.dtype(np.float64))}
         return {
@@ -200,7 +201,8 @@ class Form(NamedTuple):
 
 def _read(path: Path, name: str, forms: Mapping[str, Form]) -> dict[str, Array]:
     """The arrays of these forms in one file of a checkpoint; the others in it are a newer version's."""
-    stored, found = read_arrays(path, name), dict[str, Array]()
+    stored = read_arrays(path, name)
+    found = {}
     for key, form in forms.items():
         array = stored.get(key)
         if array is not None and form.fits(array):

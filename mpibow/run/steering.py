@@ -77,7 +77,9 @@ class Steering:
     """Every rank has one, alike. `rises` maps the run's metrics to True if a higher value is better."""
 
     def __init__(self, stop: Stop, schedule: Schedule, ledger: Ledger, rises: Mapping[str, bool] = OWN) -> None:
-        self._stop, self._ledger, self._rises = stop, ledger, rises
+        self._stop = stop
+        self._ledger = ledger
+        self._rises = rises
         self._plateau = schedule if isinstance(schedule, Plateau) else None
         # whether a decision needs every epoch's training loss
         self.by_epoch = "training_loss" in (stop.metric, None if self._plateau is None else self._plateau.metric)
@@ -101,12 +103,15 @@ class Steering:
     def epoch_ended(self, iteration: int, epoch: float) -> str:
         """Enters the end of an epoch whose losses all are in the ledger; returns as `evaluated`."""
         ledger = self._ledger
-        loss, samples = ledger.epoch_loss, ledger.epoch_samples
-        ledger.epoch_loss, ledger.epoch_samples = 0.0, 0
+        loss = ledger.epoch_loss
+        samples = ledger.epoch_samples
+        ledger.epoch_loss = 0.0
+        ledger.epoch_samples = 0
         return self._take("training_loss", loss / samples, iteration, epoch) if samples else ""
 
     def _take(self, metric: str, value: float, iteration: int, epoch: float) -> str:
-        ledger, stop = self._ledger, self._stop
+        ledger = self._ledger
+        stop = self._stop
         if stop.metric == metric:
             ledger.watched = stop.follow(ledger.watched, value, rises=self._rises[metric])
             if stop.accuracy is None and stop.met(ledger.watched):  # beside an accuracy it is no target (Stop.target)

@@ -195,7 +195,8 @@ def taken_by(job: Job, plan: Plan) -> LoadedWeights | None:
     """
     if job.given is None:
         return None
-    arrays, buffers = job.given.arrays, job.build(1).buffers
+    arrays = job.given.arrays
+    buffers = job.build(1).buffers
     if arrays is None:
         stored = read_stored(job.given.weights.file)
         theirs = buffers_of(stored.graph, stored.arrays)

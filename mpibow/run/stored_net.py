@@ -147,7 +147,8 @@ def _samples(records: RecordSet, data: str, folder: Path, expected: Seen) -> Dat
 
 def _mean_image(stored: Stored, expected: Seen) -> ArraysByName:
     """The mean image as Scaling stores it. Raises CheckpointError where it does not fit these images."""
-    arrays, size = stored.arrays, math.prod(expected.shape)
+    arrays = stored.arrays
+    size = math.prod(expected.shape)
     if "mean" not in arrays or arrays["mean"].shape != (size,) or arrays["mean"].dtype != np.float64:
         raise CheckpointError(f"{stored.path / 'input.safetensors'}: mean: must be {size} numbers of float64")
     return arrays

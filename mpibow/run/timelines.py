@@ -37,7 +37,8 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
 
     Raises ConfigError where they do not fit the ranks, the rule, or a run to replay.
     """
-    learners, batch = config.learners, config.batch_size
+    learners = config.learners
+    batch = config.batch_size
     if config.replayed is not None:
         timeline = recorded(config.replayed, ranks, batch)
     elif isinstance(learners, tuple) and len(learners) != ranks:
@@ -55,7 +56,8 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
 
 def replay_note(run: Path, job: Job) -> str:
     """A note with the settings that keep this run from the bits of `run`; '' for none."""
-    path, why = run / "config.yaml", list[str]()
+    path = run / "config.yaml"
+    why = []
     other = "config.yaml, which is missing"
     if path.exists():
         other = ", ".join(differing(renamed(yaml_text.read(path)), plain(job.config)))

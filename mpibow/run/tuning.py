@@ -26,7 +26,8 @@ class Tuning:
     def __init__(
         self, tuner: Tuner, history: History | None = None, trial: "Trial | None" = None, *, compared: bool = False
     ) -> None:
-        self._tuner, self.history = tuner, history
+        self._tuner = tuner
+        self.history = history
         self.compared = compared and trial is not None  # whether executions have taken turns
         if trial is not None and (compared or (history is None and max(trial.counts) == 1)):
             trial = None
@@ -52,7 +53,8 @@ class Tuning:
 
     def conclude(self, readings: Sequence[Reading | None]) -> Decision | None:
         """The decision from all ranks' readings; None while the window goes on."""
-        self.asks, measured = False, self._measured
+        self.asks = False
+        measured = self._measured
         if not self.comparing:
             self._tried = []
         if measured is None or not enough(readings, measured.span):
@@ -78,7 +80,8 @@ class Tuning:
     def refused(self, why: str) -> Decision:
         """The decision where the execution that was decided on is not possible."""
         assert self._trial is not None, "nothing is tried"
-        counts, first = self._trial.counts, self._trial.first
+        counts = self._trial.counts
+        first = self._trial.first
         self._end()
         return Decision(counts, True, f"staying with {first}: {why}", self._tuner.watching, first)
 
@@ -115,11 +118,13 @@ class Tuning:
         return decision
 
     def _follow(self, decision: Decision) -> Decision:
-        self.decision, self.comparing = decision, False
+        self.decision = decision
+        self.comparing = False
         return self._measure(decision)
 
     def _measure(self, decision: Decision) -> Decision:
-        self._measured, self._meter = decision, Meter(decision.span)
+        self._measured = decision
+        self._meter = Meter(decision.span)
         return decision
 
     def _compare(self, trial: "Trial") -> None:
@@ -132,7 +137,8 @@ class Tuning:
     def _turn(self, execution: str, window: Window) -> Decision:
         """The decision after a `window` of one execution."""
         assert self._trial is not None
-        self._tried, self._trial = [window], self._trial.add(execution, window)
+        self._tried = [window]
+        self._trial = self._trial.add(execution, window)
         turn = self._measure(compare(self._trial, self._tuner))
         if turn.settled:
             if self.history is not None:  # the other execution's times do not hold
@@ -142,7 +148,9 @@ class Tuning:
 
     def _end(self) -> None:
         """Ends the trial: the learners that were decided on are measured again, given ones are not."""
-        self.compared, self.comparing, self._measured = True, False, None
+        self.compared = True
+        self.comparing = False
+        self._measured = None
         if self.history is not None:
             self._decide()
 
@@ -194,7 +202,8 @@ def compare(trial: Trial, tuner: Tuner) -> Decision:
 
 def _rates(trial: Trial) -> str:
     """The last window in words, beside those of the other execution."""
-    (name, window), images = trial.windows[-1], trial.batch * sum(trial.counts)
+    name, window = trial.windows[-1]
+    images = trial.batch * sum(trial.counts)
     others = trial.of(other(name))
     rates = {other(name): images / mean([w.whole for w in others]).seconds} if others else {}
     return told(f"learners {as_sum(trial.counts)}, {name}", images / window.whole.seconds, rates)
@@ -213,7 +222,9 @@ class IterationTimes:
         now = time.perf_counter()
         waited = self._waited()
         last = self._last
-        aside, self._last, self._aside = self._aside, (now, waited), 0.0
+        aside = self._aside
+        self._last = (now, waited)
+        self._aside = 0.0
         if last is None:
             return None
         whole = now - last[0] - aside
@@ -222,7 +233,8 @@ class IterationTimes:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Leaves out work that is not part of every iteration, and the waiting in it."""
-        begin, waited = time.perf_counter(), self._waited()
+        begin = time.perf_counter()
+        waited = self._waited()
         yield
         self._aside += time.perf_counter() - begin
         if self._last is not None:

@@ -16,6 +16,15 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
     return value
 
 
+def nulled(value: object) -> Any:
+    """The value with null for each number that is not finite, which JSON lacks."""
+    if isinstance(value, Mapping):
+        return {key: nulled(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [nulled(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def finite(entries: JsonObject) -> dict[str, Any]:
     """The entries without numbers of objects that are not finite, which JSON lacks; readers use their defaults."""
     return {key: _finite(each) for key, each in entries.items() if not isinstance(each, float) or math.isfinite(each)}

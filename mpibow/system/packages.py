@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 def installed(names: Iterable[str]) -> dict[str, str]:
     """The versions of those packages that are there, by name."""
-    versions = dict[str, str]()
+    versions = {}
     for name in names:
         try:
             versions[name] = version(name)

@@ -70,6 +70,7 @@ def test_a_test_part_is_scaled_as_the_training_part(tmp_path):
     assert test.arrays["features"][0, 0] == 0  # 80 is the mean of the training rows
     assert test.arrays["categories"].tolist() == [[3]]
     assert train.contents == test.contents
+    assert convert(tmp_path, HOUSES, "--test", f"{tmp_path}/source.csv", "--overwrite") == 3
 
 
 def test_rows_are_split_off_by_seed(tmp_path):

@@ -114,6 +114,12 @@ def test_one_that_is_wrong_ends_the_run_under_its_name(here: Path, callback, sai
         fit(callback)
 
 
+def test_early_stopping_by_what_is_not_measured(here: Path):
+    said = "metric: of EarlyStopping must be one of loss, accuracy, got 'acuracy'; did you mean 'accuracy'?"
+    with tiny.unchanged(here), refuses(said, ConfigError):
+        fit(mb.EarlyStopping("acuracy"))
+
+
 def test_early_stopping_is_that_of_the_settings(here: Path):
     bad = {"update": {"lr": 1e-9}, "stop": {"epochs": 9}}
     stopping = mb.EarlyStopping("accuracy", patience=2)

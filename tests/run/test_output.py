@@ -23,13 +23,14 @@ def test_lines(tmp_path):
     path = tmp_path / "metrics.jsonl"
     events = EventFile(path)
     assert events.mark() == 0
-    events.add("train", loss=0.5, learners=(2, 2), rate=None)
+    events.add("train", loss=0.5, learners=(2, 2), rate=None, more={"nan": float("nan"), "inf": [float("-inf")]})
     assert events.mark() == path.stat().st_size  # it can be read at any time
     events.add("end")
     events.close()
     first, second = read(path)
     time = first.pop("time")
     assert isinstance(time, float)
+    assert first.pop("more") == {"nan": None, "inf": [None]}
     assert first == {"event": "train", "loss": 0.5, "learners": [2, 2], "rate": None}
     assert second["event"] == "end"
 

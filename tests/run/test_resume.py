@@ -14,6 +14,7 @@ from mpibow.comm import Communicator
 from mpibow.data import Array
 from mpibow.errors import CheckpointError
 from mpibow.models.augmentation import Augmentation, ColourJitter
+from mpibow.run.checkpoint import read_arrays
 from mpibow.run.results import Trained
 from mpibow.run.session import Session
 from mpibow.train import iterate
@@ -173,6 +174,22 @@ def test_a_signal_and_resume_is_the_whole_run(tmp_path, iteration):
     assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
 
 
+def test_of_a_run_that_saves_at_signals_alone_the_end_is_kept(tmp_path):
+    work = tiny.job(tmp_path, checkpoint={"every": None}, learners=2)
+    until_signal(work, 8)
+    resumed = tiny.run(work, 2, resume="auto")
+    assert resumed.summary.checkpoint == str(point(tmp_path, 40))
+    for name, array in read_arrays(point(tmp_path, 40), "centre").items():
+        np.testing.assert_array_equal(array, resumed.weights[name])
+
+
+def test_while_a_resumed_run_goes_on_there_is_no_summary(tmp_path):
+    tiny.train(tmp_path, iterations=5, checkpoint=EVERY)
+    assert (tmp_path / "run/summary.json").exists()
+    tiny.killed(tiny.job(tmp_path, checkpoint=EVERY), 12, resume="auto")
+    assert not (tmp_path / "run/summary.json").exists()
+
+
 def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path):
     first, second = until_signal(tiny.job(tmp_path, learners=2), 39)
     assert first.summary.stopped == second.summary.stopped == "stop.iterations 40"
@@ -254,10 +271,11 @@ def test_auto_before_the_first_checkpoint_is_a_new_run(tmp_path):
 
 
 def test_auto_takes_the_newest_run(tmp_path):
-    for name in ("a", "c", "b"):
+    newest = "tiny-20261130-235959"
+    for name in ("tiny-20261130-000000", "c", newest, "tiny-2-20261130-000000"):
         tiny.train(tmp_path, name=name, checkpoint=EVERY, iterations=5)
     found = tiny.train(tmp_path, name="auto", resume="auto")
-    assert found.summary.run == str(tmp_path / "b")
+    assert found.summary.run == str(tmp_path / newest)
     named = tiny.train(tmp_path, name="c", resume="auto")
     assert named.summary.run == str(tmp_path / "c")
 

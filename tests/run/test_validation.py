@@ -87,6 +87,11 @@ def test_the_best_checkpoint_is_tested_too(tmp_path):
     assert f", of the best checkpoint accuracy {found.best_test_accuracy:.2%}" in str(found)
 
 
+def test_the_last_centre_may_be_the_best(tmp_path):
+    found = tiny.run(tiny.job(tmp_path, validation=FRACTION, **{**LEARNT, "stop": {"epochs": 1}})).summary
+    assert (found.best_test_accuracy, found.best_test_loss) == (found.accuracy, found.test_loss)
+
+
 def test_a_best_checkpoint_that_is_gone_is_said(tmp_path, monkeypatch):
     def lost(path: Path, plan: object) -> None:
         raise CheckpointError(f"{path}: cannot be read: no such file or directory")

@@ -246,7 +246,7 @@ def announcing(changes: Mapping[int, Counts]) -> Callable[[Session], None]:
     return announce
 
 
-def killed(work: Job, iteration: int, parts: OpenParts = open_parts) -> None:
+def killed(work: Job, iteration: int, parts: OpenParts = open_parts, resume: str | None = None) -> None:
     """A run that is killed before this iteration."""
 
     def kill(session: Session) -> None:
@@ -254,7 +254,7 @@ def killed(work: Job, iteration: int, parts: OpenParts = open_parts) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        replay(work, parts=parts, before=kill)
+        replay(work, parts=parts, before=kill, resume=resume)
 
 
 def check_stream(seen: Sequence[Replay], begin: int = 0, count: int = COUNT) -> None:
