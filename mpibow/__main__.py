@@ -15,7 +15,8 @@ def main(argv: Sequence[str] | None = None) -> int | None:
     """Runs a command and returns its exit code; 2 if there is no such command."""
     name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or [""]
     if name == "help" and arguments:
-        name, arguments = arguments[0], ["--help"]
+        name = arguments[0]
+        arguments = ["--help"]
     if name in ("-h", "--help", "help"):
         return _usage(sys.stdout, 0)
     if name in ("-V", "--version"):

@@ -63,7 +63,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
         counts = session.counts
         elapsed = time.perf_counter() - begin
         idle = session.synchroniser.stood + session.pipeline.waited - idle
-        job, device = session.job, session.job.device
+        job = session.job
+        device = session.job.device
         peak = device.memory.peak
         held = dict[str, object]()
         if peak is not None:
@@ -105,7 +106,8 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> Figures:
     """One learner's iteration, the time of every kind of operator in it, and its convolutions measured alone."""
     if job.device.enqueues:
         raise ConfigError("profile: times steps on the host; on a GPU use --timeline, or --device onednn")
-    whole, found = bench_train(job, comm, seconds), profile(job, seconds)
+    whole = bench_train(job, comm, seconds)
+    found = profile(job, seconds)
     return {
         "iteration": whole["seconds_per_iteration"]["median"],
         **found,
@@ -165,7 +167,8 @@ def main(argv: list[str] | None = None) -> None:
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         if arguments.command == "net":
-            found, text = compare(arguments, comm, folder, bench_train), compare_text
+            found = compare(arguments, comm, folder, bench_train)
+            text = compare_text
         else:
             job, _ = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
             if arguments.seconds <= 0:

@@ -30,7 +30,8 @@ from .system.files import refusal
 Figures = Mapping[str, Any]  # by name
 Side = Callable[[float], Figures]  # of training for some seconds
 BATCHES = 16  # that mpibow trains on; PyTorch trains on the first
-OURS, COMPILED = "mpibow", "torch.compile"
+OURS = "mpibow"
+COMPILED = "torch.compile"
 # This package comes first on the path, its neighbours last: the other Python has packages of its own.
 START = """import sys; sys.path.insert(0, sys.argv[1])
 import mpibow; sys.path.append(sys.path.pop(0))
@@ -49,7 +50,8 @@ def compare(
     records = open_data(options.data)
     if not classified(records):
         raise ConfigError(f"{options.data}: must have a class for each image or row, and has no classes")
-    batch, data = options.batch_size, records if records.shape else Decoded(records, Image())
+    batch = options.batch_size
+    data = records if records.shape else Decoded(records, Image())
     image, label = next(lots(data, BATCHES * batch))[1].values()  # in memory: neither side decodes
     counts = sorted({1, len(os.sched_getaffinity(0))})
     with torch_side(options.torch) as ask:
@@ -125,7 +127,8 @@ def ratio_of_best(rates: Mapping[str, Sequence[float]]) -> Figures:
 
 
 def compare_text(found: Figures) -> str:
-    best, ratios = found["best"], found["ratios"]
+    best = found["best"]
+    ratios = found["ratios"]
     sides = ", ".join(f"{name} {median(found['rates'][name]):,.0f} images/s" for name in best)
     times = f"{median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f} by round)"
     return f"{found['about']}: {sides}: {times}"

@@ -105,7 +105,8 @@ def times_of_sums(comm: Communicator) -> str:
 def table(everyone: Sequence[MachineFacts]) -> str:
     """Facts that are equal on all ranks once; facts that differ with their ranks."""
     rows = [describe(facts) for facts in everyone]
-    equal, differing = list[str](), list[str]()
+    equal = list[str]()
+    differing = list[str]()
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name, "not installed") for row in rows]
         for value in dict.fromkeys(values):
@@ -218,7 +219,8 @@ def kernels_told(config: "Config | None", tried: str | None) -> dict[str, str]:
     library = tried
     if config is not None and tried is None:
         device = "auto" if config.device == "cuda" else config.device
-        precision, library = "float64" if config.precision == "float64" else "float32", config.onednn.library
+        precision = "float64" if config.precision == "float64" else "float32"
+        library = config.onednn.library
     try:
         from .kernels import find_kernels
 

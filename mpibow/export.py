@@ -48,7 +48,8 @@ def export(stored: Stored, names: str = "mpibow", *, average: bool = False) -> E
 
     Raises ConfigError where torchvision has no net of these names and shapes, or there is no average.
     """
-    weights, (scaling, mean) = stored.weights_of(average), scaling_of(stored)
+    weights = stored.weights_of(average)
+    scaling, mean = scaling_of(stored)
     if names == "mpibow":
         buffers = {
             name: each.array for name, each in buffers_of(stored.graph, stored.arrays).items() if each.persistent
@@ -66,7 +67,8 @@ def export_onnx(stored: Stored, make: Build | None = None, *, average: bool = Fa
     """
     if make is None and stored.graph is None:
         raise CheckpointError(f"{stored.path}: has weights alone; a whole net is in a run, or in a file of Fitted.save")
-    weights, (entries, mean) = stored.weights_of(average), scaling_of(stored)
+    weights = stored.weights_of(average)
+    entries, mean = scaling_of(stored)
     about = {"scaling": scaling, **entries}
     model = model_of(
         make or loaded(stored.graph or {}, stored.arrays),
@@ -88,7 +90,7 @@ def torchvisions(path: Path, weights: ArraysByName) -> tuple[str, dict[str, Arra
                 f"--names: torchvision's {found.net} has {found.theirs[name]} of {shape}, {path} has {name} of "
                 f"{weights[name].shape}; use --names mpibow"
             )
-    arrays = dict[str, Array]()
+    arrays = {}
     for ours, theirs in found.theirs.items():
         arrays[theirs] = weights[ours]
         if theirs.endswith("running_var"):
@@ -107,12 +109,14 @@ def scaling_of(stored: Stored) -> tuple[JsonObject, Array | None]:
     if entry is None:
         return {"inputs": inputs} if inputs else {}, None
     settings = nodes[0]["settings"]
-    mean, std = settings["mean"], settings["std"]
+    mean = settings["mean"]
+    std = settings["std"]
     if not isinstance(mean, list):
         mean = stored.arrays[mean["array"]].tolist()
     image = None
     if len(mean) > len(std):
-        image, mean = np.array(mean).reshape(entry["shape"]), None
+        image = np.array(mean).reshape(entry["shape"])
+        mean = None
     found = {**entry, "mean": mean, "std": std}
     if entry["dtype"] == "uint8" and mean is not None:  # as torchvision.transforms.Normalize behind ToTensor has them
         found["to_tensor"] = {key: [value / BYTES for value in found[key]] for key in ("mean", "std")}
@@ -124,7 +128,8 @@ def write(exported: Exported, output: Path, kind: str) -> list[Path]:
 
     Returns all files. Raises ConfigError where one exists already, RecordError where it cannot be written.
     """
-    about, mean = output.with_name(f"{output.name}.json"), output.with_name(f"{output.name}.mean.npy")
+    about = output.with_name(f"{output.name}.json")
+    mean = output.with_name(f"{output.name}.mean.npy")
     files = [output, about, *([mean] if exported.mean is not None else [])]
     if there := [file for file in files if file.exists()]:
         raise ConfigError(f"{there[0]}: exists already; choose another name")

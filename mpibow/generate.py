@@ -56,7 +56,8 @@ def _run(arguments: argparse.Namespace) -> None:
     generator = np.random.default_rng(arguments.seed)
     draw = partial(pick, temperature=arguments.temperature, top_k=arguments.top_k, generator=generator)
     sys.stdout.write(arguments.prompt)
-    shown, made = tokens.decode(prompt), prompt.tolist()
+    shown = tokens.decode(prompt)
+    made = prompt.tolist()
     for token in continued(predictor, prompt, arguments.tokens, draw, _size(predictor, tokens, prompt)):
         made.append(token)
         text = tokens.decode(made)

@@ -64,7 +64,8 @@ def about(name: str) -> str:
     text = (LAUNCH / name).read_text(encoding="utf-8")
     settings = yaml.safe_load(text) if name.endswith(".yaml") else None
     if isinstance(settings, dict) and "model" in settings:
-        data, batch = str(settings["data"]["train"]).removesuffix("/train"), settings["batch_size"]
+        data = str(settings["data"]["train"]).removesuffix("/train")
+        batch = settings["batch_size"]
         return f"{settings['model']['name']} on {data}, batch {batch}"
     comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#") and not line.startswith("#!")]
     return next(filter(None, comments), "").rstrip(".")

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 AXES = {"samples": "samples", "epochs": "epochs", "seconds": "training time"}
 OVER = {"accuracy": ("samples", "seconds"), "loss": ("samples", "seconds")}  # of the others: seconds
 TITLES = {
-    "accuracy": "accuracy",
-    "loss": "loss",
     "speed": "images/s",
-    "learners": "learners",
     "waits": "learners of rank 0 waiting",
     "hidden": "all-reduce hidden behind compute",
 }
@@ -50,7 +47,7 @@ def draw(
     `axis` is samples, epochs or seconds; None: accuracy and loss over samples and time, the others over time.
     `smooth` entries of training are averaged, a fiftieth of them where it is None.
     """
-    cells = list[tuple[str, str, list[list[Curve]]]]()
+    cells = []
     for panel in panels:
         for x in (axis,) if axis else OVER.get(panel, ("seconds",)):
             found = [curves(run, panel, x, smooth, aside=len(runs) > 1) for run in runs]
@@ -62,7 +59,8 @@ def draw(
             "log.every and evaluate.every set how often a run writes them"
         )
     with drawing(len(cells), 2.5) as (figure, grid):
-        told, columns = set[str](), grid.ncols
+        told = set[str]()
+        columns = grid.ncols
         for i, (panel, x, found) in enumerate(cells):
             row, column = divmod(i, columns)
             axes = figure.add_subplot(grid[row, :] if i + 1 == len(cells) and column == 0 else grid[row, column])
@@ -88,7 +86,8 @@ def _draw_cell(axes: "Axes", panel: str, x: str, found: list[list[Curve]], *, to
     from matplotlib.lines import Line2D
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    scale, unit = 1.0, ""
+    scale = 1.0
+    unit = ""
     if x == "seconds":
         longest = max(curve.x[-1] for run in found for curve in run)
         scale, unit = next((entry for entry in UNITS if longest >= 2 * entry[0]), (1, "s"))
@@ -106,7 +105,7 @@ def _draw_cell(axes: "Axes", panel: str, x: str, found: list[list[Curve]], *, to
             if curve.raw is not None:
                 axes.plot(over, curve.raw, color=_colour(i), linewidth=0.6, alpha=0.22)
             axes.plot(over, curve.y, drawstyle="steps-post" if panel == "learners" else "default", **style)
-    axes.set_title(TITLES[panel] + (" of all ranks" if panel == "learners" and len(found) > 1 else ""))
+    axes.set_title(TITLES.get(panel, panel) + (" of all ranks" if panel == "learners" and len(found) > 1 else ""))
     axes.set_xlabel(AXES[x] + (f", {unit}" if unit else ""))
     axes.set_xlim(left=0)
     if x == "samples":

@@ -31,7 +31,10 @@ from .system.files import refusal, whole_file
 from .system.streams import as_command
 
 WIDE = 16  # most numbers of a sample's output that fit on a line
-TEXT, CSV, JSONL, NPZ = "text", "csv", "jsonl", "npz"
+TEXT = "text"
+CSV = "csv"
+JSONL = "jsonl"
+NPZ = "npz"
 Row = tuple[str, dict[str, Array]]  # the name of a sample, and the net's outputs for it by name
 
 

@@ -89,7 +89,8 @@ def into_torch(
     """
     torch = _torch()
     inner = _inner(torch, module, "to_torch")
-    kind, parameters = type(inner).__name__, dict(inner.named_parameters(remove_duplicate=False))
+    kind = type(inner).__name__
+    parameters = dict(inner.named_parameters(remove_duplicate=False))
     places = parameters | dict(inner.named_buffers(remove_duplicate=False))
     arrays = {
         name.removeprefix(scope): (array, what)
@@ -233,12 +234,15 @@ def _exported(torch: ModuleType, module: Module, examples: Examples) -> Exported
         rest = next((name for name, each in parameters.items() if each.kind is Parameter.VAR_KEYWORD), None)
         inner = {name: batch for name in examples if name not in parameters}
         shapes = {name: batch for name in examples if name in parameters} | ({rest: inner} if rest and inner else {})
-        args, settings = (), {name: several(each) for name, each in examples.items()}
+        args = ()
+        settings = {name: several(each) for name, each in examples.items()}
     else:
         kinds = [each.kind for each in parameters.values()]
         named = kinds.index(Parameter.VAR_POSITIONAL) if Parameter.VAR_POSITIONAL in kinds else len(examples)
         more = [tuple(batch for _ in examples[named:])] * (named < len(examples))
-        shapes, args, settings = (*(batch for _ in examples[:named]), *more), tuple(map(several, examples)), {}
+        shapes = (*(batch for _ in examples[:named]), *more)
+        args = tuple(map(several, examples))
+        settings = {}
     try:
         if not module.training:
             module.train()

@@ -39,7 +39,8 @@ def serve(descriptor: int) -> None:
     @cache
     def step_of(threads: int, compiled: bool, last: bool) -> Callable[[], None]:
         layout = torch.channels_last if last else torch.contiguous_format
-        module, own = module_of(net).to(memory_format=layout), batch[0].contiguous(memory_format=layout)
+        module = module_of(net).to(memory_format=layout)
+        own = batch[0].contiguous(memory_format=layout)
         if not module.training:  # parts may be in evaluation mode
             module.train()
         update = torch.optim.SGD(module.parameters(), lr=1e-4, momentum=0.9, fused=True)

@@ -27,7 +27,8 @@ from .site import combined
 # Two tolerances for each precision. The first is a share of the largest number of an array. The second is for gradients
 # that are only rounding errors: an array below this share of the largest gradient of all is compared with that share.
 # CLOSE is for float64, where PyTorch has some constants in float32, such as 1 / 6; LOOSE where it computes in float32.
-CLOSE, LOOSE = (1e-5, 1e-4), (1e-3, 1e-1)
+CLOSE = (1e-5, 1e-4)
+LOOSE = (1e-3, 1e-1)
 BRANCHES = "mpibow reads forward as in training; export a module without branches on self.training"
 REPLACE = "mpibow computes one of its operators in another way: please report this, and replace the operator"
 

@@ -39,7 +39,7 @@ def embedding(
 
 def _numbered(site: Site, self: Value, indices: Sequence[Value | None]) -> dict[int, Array | Tensor]:
     """The integers that index each axis; a mask without data stands for the places where it holds."""
-    found = dict[int, Array | Tensor]()
+    found = {}
     axis = 0
     for index in indices:
         if isinstance(index, ModuleArray) and not index.trained:
@@ -90,7 +90,8 @@ def indexed(site: Site, self: Value, indices: Sequence[Value | None]) -> Tensor:
     found = rows(site, ops.reshape(front, (prod(front.shape[: len(axes)]), *extents)), flat)
     if not axes[0] or axes != list(range(axes[0], axes[-1] + 1)):  # some lie apart
         return found
-    rank, before = flat.ndim, axes[0]
+    rank = flat.ndim
+    before = axes[0]
     return ops.permute(found, *range(rank, rank + before), *range(rank), *range(rank + before, found.ndim))
 
 

@@ -31,7 +31,8 @@ class Packed:
         self.device = x.device
         self.dim = x.dim
         behind = (lengths[:, None] - 1 - torch.arange(x.shape[1]))[..., None]  # (n, t, 1): steps to the last
-        self.padding, self.places = behind < 0, behind.clamp(min=0)
+        self.padding = behind < 0
+        self.places = behind.clamp(min=0)
 
     def size(self, axis: int) -> Any:
         """The features, or the batch, which a module has as its first axis or its second."""
@@ -57,7 +58,8 @@ class Packed:
             states = [state[number : number + 1] for state in (initial if cells else [initial])]
             return function(x, states if cells else states[0], weights, biases, 1, 0.0, training, False, True)
 
-        x, ends = sequences.x, []
+        x = sequences.x
+        ends = []
         for layer in range(layers):
             outputs = []
             for reverse in range(1 + both):

@@ -86,7 +86,7 @@ def named_inputs(
     given = dict(zip(names, inputs, strict=False)) | dict(named)
     if len(inputs) > len(names) or set(given) != set(names):
         raise ShapeError(f"{net}: takes {', '.join(names)}, got {len(inputs) + len(named)} tensors")
-    tensors = dict[str, Tensor]()
+    tensors = {}
     for each in wanted:
         tensor = given[each.name]
         if tensor.shape[1:] != each.shape:
@@ -124,7 +124,7 @@ def refs(value: object) -> Iterator[str]:
 def needed(calls: Sequence[OperatorCall], outputs: Ref | Mapping[str, Ref]) -> tuple[OperatorCall, ...]:
     """The calls that the outputs depend on."""
     names = set(refs(outputs))
-    kept = list[OperatorCall]()
+    kept = []
     for call in reversed(calls):
         if call.name in names:
             names.update(refs(call.arguments))

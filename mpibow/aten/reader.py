@@ -67,7 +67,9 @@ class ExportReader:
     """Reads an exported graph in order: a node that depends on no input is computed, any other becomes a call."""
 
     def __init__(self, module: Module, exported: ExportedProgram, operators: Iterable[str]) -> None:
-        self.exported, self.kind, self.known = exported, type(module).__name__, {*OPERATORS, *operators}
+        self.exported = exported
+        self.kind = type(module).__name__
+        self.known = {*OPERATORS, *operators}
         self.place = SourcePlace("", self.kind)  # of the node that is read
         self.parameters = dict[str, Tensor]()
         self.buffers = dict[str, Buffer]()
@@ -91,7 +93,8 @@ class ExportReader:
 
     def _read(self, graph: Graph, prefix: str = "") -> Any:
         """Reads the nodes of a graph behind its inputs; returns its outputs."""
-        around, outputs = self.place, None
+        around = self.place
+        outputs = None
         for node in graph.nodes:
             self.place = place_of(node, around)
             if node.op == "output":

@@ -72,7 +72,8 @@ def first_place(sign: str, x: Tensor, dim: int) -> Tensor:
     """The first place along an axis of the largest element, or for "min" the smallest, or of NaN."""
     if not x.shape:
         return ops.constant(0)
-    at, count = dim % x.ndim, x.shape[dim]
+    at = dim % x.ndim
+    count = x.shape[dim]
     top = REDUCTIONS[sign](x, at, True) if x.dtype == FLOAT else integer_reduction(x, sign, at, keepdim=True)
     holds = integer(ops.eq(x, top), "|", ops.ne(x, x))
     numbers = ops.reshape(ops.arange(count), [-1 if axis == at else 1 for axis in range(x.ndim)])

@@ -80,7 +80,7 @@ class Across:
         from mpibow.kernels.compiled.command import Command, together
         from mpibow.kernels.compiled.recorder import command
 
-        commands = list[Command]()
+        commands = []
 
         def do(*call: Any) -> None:
             commands.append(command(*call))
@@ -131,7 +131,7 @@ class Across:
 
     def messages(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Messages:
         """Messages that exchange arrays with the other nodes, by node."""
-        requests = list[Any]()
+        requests = []
         for make, arrays in ((self._comm.Recv_init, received), (self._comm.Send_init, sent)):
             for other in self._others:
                 data = arrays[other].view(np.uint8)

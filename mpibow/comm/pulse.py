@@ -146,7 +146,7 @@ def job_of(environment: Mapping[str, str]) -> str:
 
 
 def _rows(whole: bytes) -> dict[int, Sign]:
-    found = dict[int, Sign]()
+    found = {}
     for start in range(0, len(whole), ROW):
         with suppress(ValueError, TypeError):
             if whole[start] == ord("["):

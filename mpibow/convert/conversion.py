@@ -138,7 +138,7 @@ def _uninterrupted() -> Iterator[None]:
     """
     main = threading.current_thread() is threading.main_thread()
     ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    came = list[int]()
+    came = []
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     if ours:  # a signal that another thread receives comes here all the same
         signal.signal(signal.SIGINT, lambda number, frame: came.append(number))

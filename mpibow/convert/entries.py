@@ -186,7 +186,8 @@ def samples_of(
     `sources` gets the checksum over all lines, as `about` describes it, unless it has some; and what was changed.
     """
     digest = hashlib.sha256()
-    changed, turned = dict[str, str](), 0
+    changed = {}
+    turned = 0
     for lot in lots:
         for image, label, line, remark, lying in lot:
             turned += lying
@@ -211,7 +212,8 @@ def lots(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     for entry in entries:
         if lot and (len(lot) == LOT_COUNT or size + entry.size > LOT_SIZE):
             yield lot
-            lot, size = [], 0
+            lot = []
+            size = 0
         lot.append(entry)
         size += entry.size
     if lot:

@@ -56,8 +56,8 @@ def scan(folder: Path, left: Left, suffixes: Container[str] = SUFFIXES) -> tuple
 
     All others are counted in `left`. Raises RecordError for what cannot be read.
     """
-    folders = list[str]()
-    images = list[str]()
+    folders = []
+    images = []
     try:
         with os.scandir(folder) as entries:
             for entry in sorted(entries, key=attrgetter("name")):

@@ -31,7 +31,7 @@ def samples(sources: Sources, wanted: NetInputs, failed: Failed) -> Iterator[Sam
 
     Long work has a progress bar on a terminal.
     """
-    readers = list[Callable[[], Iterator[Sample]]]()
+    readers = []
     for number, source in enumerate(sources if isinstance(sources, list | tuple | Iterator) else [sources]):
         try:
             readers += _readers(number, source, wanted, failed)
@@ -93,7 +93,7 @@ def _picture(number: int, picture: Photo, wanted: NetInputs) -> Iterator[Sample]
 
 def _table(frame: Frame) -> SourceTable:
     """A data frame of pandas or polars as a table; missing values are None."""
-    columns = dict[str, list[object]]()
+    columns = {}
     for name in frame.columns:
         column = frame[name]
         if hasattr(column, "notna"):  # pandas has several values that are missing

@@ -68,7 +68,8 @@ def _numbered(path: Path, labels: list[str], listed: Sequence[str] | None) -> li
             f"pass --synsets in the kit's order, or {instead}"
         )
     numbers = [int(label) for label in labels]
-    least, most = min(numbers), max(numbers)
+    least = min(numbers)
+    most = max(numbers)
     if (least == 0) == (most == len(listed)) or most > len(listed):
         raise RecordError(
             f"{path}: numbers of {len(listed):,} synsets go from 0 to {len(listed) - 1:,} or 1 to {len(listed):,}, "

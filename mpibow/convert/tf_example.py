@@ -60,7 +60,7 @@ def parse(data: bytes | memoryview, names: Collection[str] | None = None) -> dic
 
     Raises RecordError without the file's name, which the caller adds.
     """
-    features = dict[str, Feature]()
+    features = {}
     try:
         example = Example.FromString(bytes(data))
     except DecodeError as error:

@@ -60,7 +60,8 @@ def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[Fil
             raise _stale(path, index, number, f"has {line!r} where a record starts at byte {at}")
         if at - start >= size:
             found.append(FilePiece(path, first, start, at))
-            first, start = number, at
+            first = number
+            start = at
         at += length
     if at != end:
         raise _stale(path, index, number, f"ends at byte {at}, the file at byte {end}")
@@ -72,7 +73,8 @@ def records(piece: FilePiece) -> Iterator[tuple[int, memoryview]]:
     if piece.start == piece.stop:
         return
     view = memoryview(mapped(piece.path))
-    at, number = piece.start, piece.first
+    at = piece.start
+    number = piece.first
     while at < piece.stop:
         where = f"{piece.path}: record {number}"
         if piece.stop - at < FRAME:

@@ -83,7 +83,7 @@ class Pixels:
 
 def survey(wanted: FeatureNames, piece: FilePiece) -> Survey:
     """The places of the piece's images, and their labels. Raises RecordError, naming the record, where one has none."""
-    places = list[tuple[int, int, int]]()  # start, size, label
+    places = []  # start, size, label
     kinds = dict[str, str]()
     names = dict[int, str]()
     for number, (start, data) in enumerate(tfrecord.records(piece), piece.first):
@@ -109,7 +109,7 @@ def look_through(
     The files' indices are in the folder `index`. Raises RecordError for no images, and for a class of two names.
     """
     there = pieces(files, index)
-    groups = list[ImageGroup]()
+    groups = []
     kinds = dict[str, str]()
     names = dict(before)
     for group, found, called in watched(each(partial(survey, wanted), there), len(there), title, " files"):

@@ -9,7 +9,8 @@ from mpibow.comm import binding_warning
 from mpibow.comm.binding import binding_limit
 from mpibow.tune.words import in_ranks
 
-MEGABYTE, GIGABYTE = 10**6, 10**9
+MEGABYTE = 10**6
+GIGABYTE = 10**9
 SEGMENT = 20 * MEGABYTE  # bytes of /dev/shm that MPI may take for each rank
 Level = Literal["ok", "warning", "error"]
 Verdict = tuple[Level, str]  # and its text
@@ -83,7 +84,8 @@ def check_gpus(facts: MachineFacts) -> Verdict:
 
 
 def check_packages(facts: MachineFacts) -> Verdict:
-    said, wanted = [], []
+    said = []
+    wanted = []
     for name, least in facts.required.items():
         if name == "mpi4py" and facts.size == 1:
             continue  # one process does not need it; `ranks` prints this

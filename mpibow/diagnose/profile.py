@@ -98,7 +98,8 @@ def timed_alone(
 
 
 def _medians(once: Callable[[], list[float]], seconds: float) -> list[float]:
-    begin, rounds = perf_counter(), [once()]
+    begin = perf_counter()
+    rounds = [once()]
     while perf_counter() - begin < seconds:
         rounds.append(once())
     medians: list[float] = np.median(rounds, axis=0).tolist()

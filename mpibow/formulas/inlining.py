@@ -13,7 +13,8 @@ def inlined(
     `given` are its arguments by name. Its own names begin with `prefix`, which no other call of the caller has.
     """
     assignments = list[tuple[str, Expression]]()
-    names, assigned = dict[str, Expression](), {name for name, _ in called.assignments}
+    names = dict[str, Expression]()
+    assigned = {name for name, _ in called.assignments}
 
     def assign(name: str, tree: Expression) -> None:
         own = f"{prefix}{name.removeprefix('_')}"  # one that begins with _ is of a call in the one that is called

@@ -73,10 +73,12 @@ class _Reader:
         self._globals = getattr(function, "__globals__", {})
         self._chain = (*callers, function)
         self._title = getattr(function, "__qualname__", "?").rpartition("<locals>.")[2].replace(".", "_")
-        self._file, self._first = "<unknown>", 1
+        self._file = "<unknown>"
+        self._first = 1
         try:
             lines, first = inspect.getsourcelines(function)
-            self._file, self._first = inspect.getsourcefile(function) or "<unknown>", max(first, 1)
+            self._file = inspect.getsourcefile(function) or "<unknown>"
+            self._first = max(first, 1)
             (self._node,) = ast.parse(textwrap.dedent("".join(lines))).body
         except (OSError, TypeError, SyntaxError, ValueError):
             raise FormulaError(
@@ -123,7 +125,8 @@ class _Reader:
         first = statement.targets[0] if len(statement.targets) == 1 else None
         trees: tuple[Expression, ...]
         if isinstance(first, ast.Name):
-            targets, trees = [first], (self._number(statement.value),)
+            targets = [first]
+            trees = (self._number(statement.value),)
         elif isinstance(first, ast.Tuple) and (function := self._formula_of(statement.value)):
             targets = [
                 each if isinstance(each, ast.Name) else self._refuse(each, "is not a name") for each in first.elts
@@ -211,11 +214,13 @@ class _Reader:
 
     def _call(self, node: ast.Call) -> Expression:
         if function := self._formula_of(node):
-            results, called = self._results(node, function), ast.unparse(node.func)
+            results = self._results(node, function)
+            called = ast.unparse(node.func)
             if len(results) != 1:
                 self._refuse(node, f"gives {len(results)} results", f"write a, b, ... = {called}(...) in front")
             return results[0]
-        name, given = "", None
+        name = ""
+        given = None
         match node.func:
             case ast.Name(id=name):
                 given = self._globals.get(name)

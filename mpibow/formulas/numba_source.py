@@ -11,13 +11,14 @@ compiler makes a loop for each case.
 
 from collections.abc import Mapping, Sequence
 
+from .functions import CURVES
 from .tree import OPERATORS, Dialect, Formula
 
 NUMBA = Dialect(
     number="_number({})",
     templates=OPERATORS
     | {"and": "({} and {})", "or": "({} or {})", "not": "(not {})", "where": "({1} if {0} else {2})"}
-    | {name: f"_math.{name}({{}})" for name in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos")}
+    | {name: f"_math.{name}({{}})" for name in ("sqrt", *CURVES)}
     | {"fmod": "_fmod({}, {})", "power": "({} ** {})", "abs": "abs({})", "floor": "_floor({})"}
     | {"sign": "_sign({})", "minimum": "_minimum({}, {})", "maximum": "_maximum({}, {})"},
 )

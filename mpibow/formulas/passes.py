@@ -54,8 +54,11 @@ class Program:
 
 def program(formula: Formula, results: Sequence[int]) -> Program:
     """The passes of the named results of a formula. They may write no array that they read."""
-    passes, names, numbers = list[Pass](), dict[str, Operand](), count()
-    parts, masks = list[str](), list[str]()
+    passes = list[Pass]()
+    names = dict[str, Operand]()
+    numbers = count()
+    parts = list[str]()
+    masks = list[str]()
 
     def value(tree: Expression, target: str = "") -> Operand:
         """The name of the tree's value: `target`, if it is given and something is computed."""

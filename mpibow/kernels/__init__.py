@@ -90,7 +90,8 @@ def find_kernels(device: str, precision: str, library: str | None, winograd: boo
     """
     if device == "cuda":
         raise DeviceError("device cuda: computes within a run only; ask for onednn or numpy here")
-    chosen, note = NUMPY, ""
+    chosen = NUMPY
+    note = ""
     if device != "numpy" and (device != "auto" or precision != "float64"):
         try:
             chosen = onednn_set(library, winograd)

@@ -35,7 +35,7 @@ def matrices_of(update: Muon, layout: Layout, products: Products) -> Matrices:
     wide = [name for name in products.wide if spans[name].weight.trained]
     costs = {name: cost_of(spans[name], update.ns_steps) for name in wide}
     most = update.largest_share * products.operations
-    others = dict[str, str]()
+    others = {}
     for place, name in enumerate(wide):
         if place == 0:
             others[name] = "the first"
@@ -88,7 +88,7 @@ class Directions:
         """Directions of the matrices at `spans`. `l1` has each weight's factor by name, 0 where it is missing; momenta
         begin at element `start`."""
         self._start = start
-        self._parts = [slice(span.offset, span.offset + span.size) for span in spans]
+        self._parts = [span.part for span in spans]
         self._l1 = [dtype.type(l1.get(span.name, 0.0)) for span in spans]
         self._scales = [update.scale_of(*matrix_of(span.shape)) for span in spans]
         self._make = partial(flat.orthogonal, [place_of(span) for span in spans], dtype, update.ns_steps)
@@ -106,7 +106,8 @@ class Directions:
             with self._maker() as make, suppress(IndexError):  # there are no more
                 while True:
                     row, number = left.popleft()
-                    part, (fixed, scale) = self._parts[number], self._scales[number]
+                    part = self._parts[number]
+                    fixed, scale = self._scales[number]
                     v = momenta[row, part.start - self._start : part.stop - self._start]
                     g = gradients[row, part]
                     if self._l1[number]:

@@ -56,7 +56,8 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
 
 def spoilt_in(gradient: Array, layout: Layout) -> tuple[tuple[int, int], ...]:
     """The elements [start, stop) of each weight whose gradient is not finite, or has a square that is not."""
-    spoilt, factors = list[tuple[int, int]](), layout.factors.tolist()
+    spoilt = []
+    factors = layout.factors.tolist()
     for start, stop in ((span.offset, span.offset + span.size) for span in layout.spans):
         own = [(a - start, b - start, *rest) for a, b, *rest in factors if start <= a < stop]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -67,7 +68,8 @@ def spoilt_in(gradient: Array, layout: Layout) -> tuple[tuple[int, int], ...]:
 
 def _between(gradient: Array, factors: Sequence[Sequence[int]]) -> list[Array]:
     """The parts of `gradient` that are not factors."""
-    parts, begin = list[Array](), 0
+    parts = []
+    begin = 0
     for start, stop, *_ in factors:
         parts.append(gradient[begin:start])
         begin = stop
@@ -102,8 +104,12 @@ class Learner:
     ) -> None:
         """`meeting` has its plan's peers; `note_share` takes the share of its batch that counts, and returns the
         factor of its gradient. `shorter` are plans for slots of these lengths, bound to the same arrays."""
-        self.plan, self.gradient, self._meeting, self._note_share = plan, gradient, meeting, note_share
-        self._full, self._shorter = plan, dict(shorter or {})
+        self.plan = plan
+        self.gradient = gradient
+        self._meeting = meeting
+        self._note_share = note_share
+        self._full = plan
+        self._shorter = dict(shorter or {})
         self.losses = [each.outputs["loss"] for each in (plan, *self._shorter.values())]
         factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
         self._limits = clip_value, clip_norm, factors
@@ -174,14 +180,17 @@ class Binder:
     """
 
     def __init__(self, replicas: Replicas, update: Update) -> None:
-        self._replicas, self._limits, self._meeting = replicas, (update.clip_value, update.clip_norm), Meeting()
+        self._replicas = replicas
+        self._limits = (update.clip_value, update.clip_norm)
+        self._meeting = Meeting()
         self.stages: Stages | None = None  # None: no learner signals any
 
     def one(self, plan: Plan, i: int) -> Computing:
         """Learner i of `plan`. Raises MemoryError."""
         _, gradient, _ = row = self._replicas.row(i)
         seat = Seat(self._meeting, i)
-        stages, own = self.stages, gradient[: self._replicas.size]
+        stages = self.stages
+        own = gradient[: self._replicas.size]
 
         def bind(plan: Plan) -> BoundPlan:
             return plan.bind(*row, peers=seat, signals=SILENT if stages is None else stages.signals(plan, i))
@@ -236,8 +245,12 @@ class Learners:
     """Learner i has row i of `replicas`, and runs `plan`; one that is new takes `size` bytes."""
 
     def __init__(self, plan: Plan, replicas: Replicas, binder: Binder, assignment: str, size: int) -> None:
-        self.plan, self.replicas, self.size, self.execution = plan, replicas, size, ""
-        self._binder, self._assign = binder, ASSIGNMENTS[assignment]
+        self.plan = plan
+        self.replicas = replicas
+        self.size = size
+        self.execution = ""
+        self._binder = binder
+        self._assign = ASSIGNMENTS[assignment]
         self._apart = list[Any]()
         self._fused = dict[int, Computing]()  # by how many they are
 

@@ -60,7 +60,8 @@ def groups_of(update: Update, layout: Layout, start: int, stop: int, matrices: S
 
 
 def _group_of(update: Update, span: Span) -> UpdateGroup:
-    own, changes = group_of(update.groups, span.name), dict[str, Any]()
+    own = group_of(update.groups, span.name)
+    changes = dict[str, Any]()
     for name in ("weight_decay", "l1"):
         given = None if own is None else getattr(own, name)
         if given is not None or not span.decays:
@@ -99,7 +100,10 @@ class Stepping:
         self, update: Update, layout: Layout, replicas: Replicas, flat: FlatKernels, matrices: Sequence[Span] = ()
     ) -> None:
         """`matrices` take Muon's step."""
-        self._lr, self._replicas, self._layout, self._updates = update.lr, replicas, layout, _optimisers(update, layout)
+        self._lr = update.lr
+        self._replicas = replicas
+        self._layout = layout
+        self._updates = _optimisers(update, layout)
         self._groups = [
             groups_of(own, layout, *part, matrices if isinstance(own, Muon) else ())
             for own, part in zip(self._updates, layout.parts, strict=True)
@@ -122,7 +126,8 @@ class Stepping:
         are first read."""
         known = rate, samples, self._replicas.count, self._replicas.size
         if self._step is None or self._replicas.counts or self._known != known:
-            self._known, self.samples = known, samples
+            self._known = known
+            self.samples = samples
             first, *beside = (
                 Local(
                     self._steps[p],
@@ -139,7 +144,8 @@ class Stepping:
         return self._step
 
     def _directs(self, weights: Array, states: States, gradients: Array) -> Callable[[range], None]:
-        works, place = list[Callable[[range], None]](), 0
+        works = list[Callable[[range], None]]()
+        place = 0
         for p in self._replicas.active:
             update = self._updates[p].at(self.samples)
             if isinstance(update, Muon):

@@ -62,7 +62,10 @@ class Replicas:
         mean. The first `trained` elements are trained. `one`: all learners share one copy of weights and states, of
         arrays on the host.
         """
-        self.capacity, self.count, self.one, self._flat = capacity, 0, one, flat
+        self.capacity = capacity
+        self.count = 0
+        self.one = one
+        self._flat = flat
         self.first_statistics = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics = flat.zeros((capacity, self.first_statistics.size), dtype)
         self._weights = self._block(size, dtype)
@@ -88,7 +91,8 @@ class Replicas:
 
     def train(self, size: int) -> None:
         """Elements [0, size) are trained from here on; a part ends there."""
-        self.size, self._trained = size, None
+        self.size = size
+        self._trained = None
         self.factors = self._factors[self._factors[:, 0] < size]
 
     @property
@@ -127,7 +131,8 @@ class Replicas:
         """Every learner has the first one's states."""
         for *_, state in self._placed():
             self._flat.put(state[1:], state[0])
-        self.updates[1:], self.seen[1:] = self.updates[0], self.seen[0]
+        self.updates[1:] = self.updates[0]
+        self.seen[1:] = self.seen[0]
 
     @property
     def counts(self) -> bool:
@@ -209,7 +214,8 @@ class Replicas:
         """Keeps the first `count` replicas; new ones have states 0, `statistics`, and weights that a restart sets, but
         for the frozen ones."""
         assert 1 <= count <= self.capacity
-        before, self.count = self.count, max(count, self.count)
+        before = self.count
+        self.count = max(count, self.count)
         for *_, state in self._placed():
             if not (self.one and before):
                 self._flat.put(state[before:count], 0)

@@ -23,7 +23,8 @@ class Meeting:
     def expect(self, count: int) -> None:
         """Learners 0 to count - 1 run the next pass."""
         if count != self._barrier.parties or self._barrier.broken:
-            self._barrier, self._error = Barrier(count), None
+            self._barrier = Barrier(count)
+            self._error = None
 
     def fail(self, error: BaseException) -> None:
         """A learner has stopped: those that wait for it stop too, with the same error."""
@@ -47,7 +48,8 @@ class Seat:
     """Learner i's place at a meeting: the peers of its plan."""
 
     def __init__(self, meeting: Meeting, i: int) -> None:
-        self._meeting, self._i = meeting, i
+        self._meeting = meeting
+        self._i = i
 
     def show(self, key: str, array: Array) -> Callable[[], Sequence[Array]]:
         self._meeting.show(self._i, key, array)
@@ -67,9 +69,15 @@ class Scheduler:
         self, trace: Trace = SILENT, *, apart: bool = True, handoff: Callable[[], Handoff] = Handoff, cores: int = 0
     ) -> None:
         """Not `apart`: all tasks on the caller's thread, in turn, as they only enqueue. `cores` are the rank's own."""
-        self._trace, self._name, self._apart, self._handoff, self._cores = trace, "", apart, handoff, cores
-        self._handoffs, self._threads = list[Handoff](), list[threading.Thread]()
-        self._tasks, self._results = list[Task | None](), list[Any]()
+        self._trace = trace
+        self._name = ""
+        self._apart = apart
+        self._handoff = handoff
+        self._cores = cores
+        self._handoffs = list[Handoff]()
+        self._threads = list[threading.Thread]()
+        self._tasks = list[Task | None]()
+        self._results = list[Any]()
         self._errors = dict[int, BaseException]()
 
     def run(self, tasks: Sequence[Task], name: str = "batch") -> list[Any]:
@@ -77,7 +85,10 @@ class Scheduler:
 
         `name` is their name in a trace.
         """
-        self._name, self._tasks, self._results, self._errors = name, [*tasks], [None] * len(tasks), {}
+        self._name = name
+        self._tasks = [*tasks]
+        self._results = [None] * len(tasks)
+        self._errors = {}
         others = max(len(tasks) - 1, 0) * self._apart
         often = len(tasks) <= self._cores
         while len(self._threads) < others:
@@ -118,7 +129,8 @@ class Scheduler:
 
     def close(self) -> None:
         """Ends the threads; each finishes what it has begun."""
-        tasks, self._tasks = self._tasks, [None] * (1 + len(self._threads))
+        tasks = self._tasks
+        self._tasks = [None] * (1 + len(self._threads))
         for handoff in self._handoffs:
             handoff.give(None, False)
         for thread in self._threads:
@@ -128,7 +140,8 @@ class Scheduler:
         self._threads.clear()
 
     def _add(self) -> None:
-        handoff, i = self._handoff(), len(self._threads) + 1
+        handoff = self._handoff()
+        i = len(self._threads) + 1
         thread = threading.Thread(target=self._serve, args=(i, handoff), name=f"learner {i}", daemon=True)
         try:
             thread.start()

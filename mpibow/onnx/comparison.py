@@ -22,7 +22,7 @@ def compare(onnx: ModuleType, model: "ModelProto", net: OnnxNet) -> str:
     """Raises ConfigError where outputs of random samples differ in evaluation; a reason where none are compared."""
     batch = net.fixed or 2
     generator = np.random.default_rng(0)
-    samples = dict[str, Array]()
+    samples = {}
     for value, each in net.inputs.items():
         shape = (batch, *each.shape)
         if each.dtype == FLOAT:

@@ -11,7 +11,7 @@ from mpibow import ops
 from mpibow.aten.program import BatchExtent
 from mpibow.aten.site import ModuleArray, Result, Value, need, number
 from mpibow.aten.windows import resized
-from mpibow.graph import Array, Tensor
+from mpibow.graph import Tensor
 
 from .nodes import NodeSite, Setting, Translation, constant, single
 
@@ -198,7 +198,7 @@ def resize(
     whole = not scaled or all(x.shape[axis] * float(n) % 1 < 1e-4 for axis, n in wanted.items())
     fits = whole or coordinate_transformation_mode != "align_corners"
     need(fits, "align_corners with scales that give no whole lengths")
-    matrices = list[Array]()
+    matrices = []
     for axis, extent in enumerate(x.shape):
         unchanged = 1 if scaled else (not axis and site.fixed) or extent
         if wanted.get(axis, unchanged) == unchanged:
@@ -244,7 +244,7 @@ def recurrent(
     need(not unusual and not states[count:], f"a layer with {', '.join(unusual) or 'peepholes'} of its own")
     need(lengths is None or number(constant(lengths)) == x.shape[0], "sequences of different lengths")
     begin = [np.zeros(()) if each is None else each for each in (*states, None, None)[:count]]
-    params = list[Tensor]()
+    params = []
     tensors = site.tensors([each for each in (weight, inner, bias) if each is not None])
     for direction in range(1 + both):
         for each in tensors:

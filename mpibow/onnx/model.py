@@ -16,7 +16,8 @@ from .writer import ModelWriter, NodeWriter
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
-OPSET, IR_VERSION = 18, 8
+OPSET = 18
+IR_VERSION = 8
 
 
 def model_of(
@@ -31,7 +32,8 @@ def model_of(
     It takes samples as they were stored for training, or if not `scaled` those that the net's own scaling gives.
     Raises ConfigError naming all operators that cannot be written.
     """
-    two, three = make(2), make(3)
+    two = make(2)
+    three = make(3)
     outputs = predictions(two)
     if not outputs:
         raise ConfigError("to_onnx: this net gives losses alone, which are not written")

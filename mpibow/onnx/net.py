@@ -70,7 +70,7 @@ class OnnxNet:
                 rule = "" if isinstance(error, ShapeError | ConfigError) else "is not read with these arguments: "
                 raise ConfigError(f"from_onnx: {node.operator} in node {node.name}: {rule}{error}") from error
             values |= {name: each for name, each in zip(node.made, results, strict=False) if name}
-        tensors = dict[str, Tensor]()
+        tensors = {}
         for name, value in self.outputs.items():
             if not isinstance(output := values.get(value), Tensor):
                 raise ConfigError(f"from_onnx: the output {name} of {self.source} depends on no input")

@@ -86,7 +86,8 @@ def clipped(w: NodeWriter, index: str, last: Input) -> str:
 
 
 def gathered(w: NodeWriter) -> str:
-    (x, index), axis = w.x, w.op.axis
+    x, index = w.x
+    axis = w.op.axis
     return w("GatherElements", x, clipped(w, index, w("Sub", w("Gather", w("Shape", x), axis), 1)), axis=axis)
 
 
@@ -233,7 +234,8 @@ LOGICAL = {"&": "And", "|": "Or", "^": "Xor"}
 
 
 def integer(w: NodeWriter) -> str:
-    sign, x = w.op.sign, w.x
+    sign = w.op.sign
+    x = w.x
     if sign in LOGICAL:
         return w(LOGICAL[sign] if w.dtypes[0] == "bool" else f"Bitwise{LOGICAL[sign]}", *x)
     if sign == "//":  # ONNX rounds to 0

@@ -33,7 +33,7 @@ AnyNode = TypeVar("AnyNode", Node, OnnxNode)
 def needed(nodes: Sequence[AnyNode], wanted: Iterable[str]) -> list[AnyNode]:
     """The nodes that the wanted values depend on, in order."""
     names = set(wanted)
-    kept = list[AnyNode]()
+    kept = []
     for node in reversed(nodes):
         if names.intersection(node.made):
             names.update(node.inputs)

@@ -52,7 +52,8 @@ def from_onnx(
     Raises ConfigError naming all operators that mpibow lacks, each with its node; also where the outputs of two samples
     differ from those of the package onnx.
     """
-    onnx, path = onnx_package(), Path(file)
+    onnx = onnx_package()
+    path = Path(file)
     try:
         model = onnx.load(os.fspath(path))
     except Exception as error:  # of protobuf and of the file system

@@ -16,7 +16,8 @@ from mpibow.run.callbacks import STOP, Event, Iteration
 
 from .trial import Run, Tried, tried
 
-SAMPLES, STEPS = 8, 300
+SAMPLES = 8
+STEPS = 300
 RATE = 3e-3  # Adam's, for nets and data of usual scale
 LEARNED = 0.1  # of the first loss: the samples are memorised
 FELL = 0.7  # of the first loss: above it, nothing is learned
@@ -83,7 +84,8 @@ def check(job: Job, run: Run) -> Checked:
 
     Raises ConfigError where the loss does not fall, DivergedError where it is not finite.
     """
-    config, data = job.config, job.train
+    config = job.config
+    data = job.train
     graph = job.build(config.batch_size, True)
     shapes = {name: graph.tensors[tensor].shape for name, tensor in graph.outputs.items() if name not in OWN}
     if not isinstance(data, Divisible):

@@ -20,7 +20,9 @@ from mpibow.run.callbacks import STOP, Event, Iteration
 
 from .trial import Run, tried
 
-LOWEST, HIGHEST, ITERATIONS = 1e-6, 10.0, 200
+LOWEST = 1e-6
+HIGHEST = 10.0
+ITERATIONS = 200
 KEPT = 0.9  # of the smoothed loss, by an iteration
 SKIPPED = 10  # first iterations, whose smoothed losses are too noisy
 ROWS, WIDTH = 24, 40  # of the table
@@ -210,7 +212,8 @@ def find_rate(job: Job, run: Run, comm: Communicator, ends: str, iterations: int
         raise ConfigError(f"--find-lr: runs on one rank, got {comm.size}; start it without mpirun")
     first, _, last = ends.partition(":")
     try:
-        lowest, highest = float(first), float(last)
+        lowest = float(first)
+        highest = float(last)
     except ValueError:
         raise ConfigError(f"--find-lr-rates: must be two numbers, as 1e-6:10, got '{ends}'") from None
     found = range_test(job, run, lowest=lowest, highest=highest, iterations=iterations)

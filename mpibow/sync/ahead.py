@@ -35,7 +35,8 @@ class Staged:
     """
 
     def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
-        self._buckets, self._local = buckets, local
+        self._buckets = buckets
+        self._local = local
         self._words = np.array([0, 0, BUSY, turn])  # as mpibow.kernels.compiled.buckets has them
         self._sent, self.seconds = 0, 0.0  # when the last bucket was updated, ns; the time that sums took
         self.message: Message | None = None
@@ -43,7 +44,8 @@ class Staged:
     @QUIET
     def run(self, before: Future[Any] | None, close: Callable[[Message | None], Tally | None]) -> Tally | None:
         """After the exchange `before` this one, whose error it raises."""
-        buckets, engine = self._buckets, self._buckets.engine
+        buckets = self._buckets
+        engine = self._buckets.engine
         try:
             if before is not None:
                 before.result()
@@ -71,7 +73,8 @@ class Staged:
 
     def _note(self, times: Sequence[Sequence[int]]) -> None:
         """Of each bucket: begun and updated ahead of the learners' end, added up, applied."""
-        last, trace = 0, self._buckets.trace
+        last = 0
+        trace = self._buckets.trace
         for b, (begun, updated, added, applied) in zip(self._buckets.order, times, strict=True):
             begin = max(updated or self._sent, last)
             self.seconds += (added - begin) / 1e9
@@ -90,7 +93,8 @@ class Ahead:
         self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way | WayTrial
     ) -> None:
         self._cut = cache(partial(Buckets, comm, engine, stages, flat, trace))  # by the way
-        self._engine, self.stages = engine, stages
+        self._engine = engine
+        self.stages = stages
         self._buckets = self._cut(way) if isinstance(way, Way) else None
         self._trial = way if isinstance(way, WayTrial) else None
         self._staged: Staged | None = None  # of this iteration
@@ -107,7 +111,8 @@ class Ahead:
 
     def news(self) -> str:
         """A line about the way that was chosen; once."""
-        news, self._news = self._news, ""
+        news = self._news
+        self._news = ""
         return news
 
     def begin(self, local: Local, before: Future[Any] | None, sends: Executor, book: Book, share: Share) -> None:

@@ -48,9 +48,15 @@ class Buckets:
         self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way
     ) -> None:
         """`flat` has a Recorder."""
-        self._comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, flat.chunk
-        chunks, needed = stages.chunks, stages.needed
-        stages_, n = len(chunks), min(way.buckets, len(chunks))
+        self._comm = comm
+        self.engine = engine
+        self.stages = stages
+        self.trace = trace
+        self._chunk = flat.chunk
+        chunks = stages.chunks
+        needed = stages.needed
+        stages_ = len(chunks)
+        n = min(way.buckets, len(chunks))
         self.way = Way(n, min(way.ahead, n - 1))
         ends = sorted({round(stages_ * (1 - (1 - (b + 1) / n) ** (2 if n < stages_ else 1))) for b in range(n)} - {0})
         count = len(ends)
@@ -74,7 +80,9 @@ class Buckets:
         from mpibow.kernels.compiled import buckets
         from mpibow.kernels.compiled.recorder import command
 
-        engine, stages, clock = self.engine, self.stages, address("clock_gettime")
+        engine = self.engine
+        stages = self.stages
+        clock = address("clock_gettime")
         whole, own = engine.sending, local.times(1.0)  # whose scalars are of now; after a reset they are others
         passes = engine.passes(local, whole.reshape(1, -1))
 
@@ -98,7 +106,9 @@ class Buckets:
 
     def _summing(self, place: int) -> SumInParts:
         """The elements of each bucket, as they are sent; the last one has the numbers at the array's end too."""
-        size, whole, parts = self.engine.size, self.engine.sending, list[list[slice]]()
+        size = self.engine.size
+        whole = self.engine.sending
+        parts = []
         for i, own in enumerate(self.chunks):
             ends = [(part.start * self._chunk, min(part.stop * self._chunk, size)) for part in own]
             if i == len(self.order) - 1:
@@ -142,7 +152,8 @@ class WayTrial:
         return next(self._turns, None)
 
     def _plan(self) -> Iterator[Way]:
-        ways, last = [*self._times], 0.0
+        ways = [*self._times]
+        last = 0.0
         for _ in range(WARM_UP):
             yield ways[-1]  # what it needs is compiled
         for _ in range(ROUNDS):

@@ -13,7 +13,8 @@ PIECE = 65536  # elements that are read at once, of all rows while they are in t
 def distances(rows: Array, mean: Array | None = None) -> list[float]:
     """|w_i - W| / |W| of every replica w_i of rows (k, size), W being `mean` (size,) or the rows' own."""
     count, size = rows.shape
-    squares, whole = [0.0] * count, 0.0
+    squares = [0.0] * count
+    whole = 0.0
     for start in range(0, size, PIECE):
         part = rows[:, start : start + PIECE]
         centre = part.mean(axis=0) if mean is None else mean[start : start + PIECE]

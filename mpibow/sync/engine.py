@@ -58,7 +58,9 @@ class Engine:
     def __init__(
         self, settings: RuleSettings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
     ) -> None:
-        self._flat, self._rows, self._zeros = flat, rows, zeros if flat.meter is None else None
+        self._flat = flat
+        self._rows = rows
+        self._zeros = zeros if flat.meter is None else None
         self._settings = settings
         self._make(initial)
 
@@ -72,7 +74,8 @@ class Engine:
         if flat.meter is not None:  # the host's array is not where the passes are
             self._centre = flat.zeros(size, dtype)
             flat.put(self._centre, initial)
-        self.point, self._chunks = rule.of(1), chunks_of(size, flat.chunk)
+        self.point = rule.of(1)
+        self._chunks = chunks_of(size, flat.chunk)
         chunks = len(self._chunks)
         sends = self.point.sends != "nothing"
         self._out = Outbox(flat, size * sends, dtype, chunks, self._zeros if sends else None)
@@ -84,7 +87,8 @@ class Engine:
         self._reductions = Reductions(rule, flat, chunks)
         self._together = False  # all learners are this rank's, and one pass moves them
         self._apart = False  # one of them was reset since W was set to their mean
-        self._turn, self._rows_before = 0, 0
+        self._turn = 0
+        self._rows_before = 0
         self._fresh = True  # no sums wait: the next update overwrites them
         # Rate and sums of the iteration whose sums are being applied.
         self._applied: tuple[float, Array | None] = 0.0, None
@@ -165,9 +169,13 @@ class Engine:
 
         The rows are those of `replicas.resize` already, so this rank's number has changed; new ones hold no weights.
         """
-        centre, begun = self.centre, self._begun
-        before, count = self._rows_before, len(self._rows.weights)
-        self.point, self._begun, self._rows_before = self._settings.of(k), True, count
+        centre = self.centre
+        begun = self._begun
+        before = self._rows_before
+        count = len(self._rows.weights)
+        self.point = self._settings.of(k)
+        self._begun = True
+        self._rows_before = count
         self._reductions.count(k)
         self._together = count == k and self.point.in_one_pass
         if self.alike:
@@ -202,11 +210,14 @@ class Engine:
                 self._flat.put(self._arrays[name], centre)
         self._flat.put(self._rows.weights, centre)
         if self.follows:
-            self._turn, self._apart, self._fresh = 0, False, True
+            self._turn = 0
+            self._apart = False
+            self._fresh = True
 
     def switch(self, settings: RuleSettings) -> None:
         """After `settle`: another rule begins at the centre."""
-        centre, k = self._flat.host(self.centre).copy(), self.point.k
+        centre = self._flat.host(self.centre).copy()
+        k = self.point.k
         self._settings = settings
         self._make(centre)
         self.begin(k)
@@ -338,7 +349,8 @@ class Engine:
         if self.alike or not self.follows or self._one_pass or not point.unfinished(self._turn):
             return 0
         if point.lags:  # the exchange of sums that wait, and the correction that follows it
-            self.point, self._turn = replace(point, period=2), int(self._fresh)
+            self.point = replace(point, period=2)
+            self._turn = int(self._fresh)
             return 2 - self._turn
         self.point = replace(point, period=self._turn % point.period)
         self._turn = self.point.period - 1
@@ -363,7 +375,8 @@ class Engine:
         if self.alike or (self.point.replicas == "reset" and self.follows and not self._one_pass):
             return 0.0
         w = self._arrays["mean"] if self.point.lags and not self.point.plain else self.centre
-        own, steps = self._flat.host(w), None
+        own = self._flat.host(w)
+        steps = None
         if not self.follows:
             self._flat.put(w, mean)
             return 0.0
@@ -372,7 +385,8 @@ class Engine:
             add(self._out.spare)
             steps = self._flat.host(self._out.spare) * mean.dtype.type(1.0 / self.point.k)
         if steps is not None and self.point.lags:  # W takes the sums that wait
-            own, self._fresh = own + steps, True
+            own = own + steps
+            self._fresh = True
         elif steps is not None:  # W is that of the last exchange
             mean = mean - steps
         size = float(np.linalg.norm(mean))
@@ -404,7 +418,8 @@ class Engine:
         self._flat.put(self.centre, centre)
         for name, array in self._shared().items():
             self._flat.put(array, state.shared[name])
-        self._turn, self._apart = numbers.turn, numbers.apart
+        self._turn = numbers.turn
+        self._apart = numbers.apart
         self._reductions.load(numbers.gain, numbers.averages, numbers.rate, numbers.norm)
         self._fresh = "pending" not in state.own
         if not self._fresh:
@@ -414,7 +429,8 @@ class Engine:
 
     def _half(self, formula: Formula, rate: float, received: bool) -> Half:
         """The numbers change from one iteration to the next, and not in between."""
-        point, before = self.point, self._reductions.rate
+        point = self.point
+        before = self._reductions.rate
         known = {
             **point.numbers(self._turn, rate / before if before else 1.0, received),
             **self._reductions.of_formulas(rate),

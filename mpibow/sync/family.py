@@ -12,7 +12,7 @@ from mpibow.errors import ConfigError
 from mpibow.formulas import formula
 
 from .rule import Averaging, Formulas, RuleSettings, alpha_limit
-from .rule_formulas import APPLY, KEPT, Form, local, pull
+from .rule_formulas import APPLY, KEPT, Form, lag, local, pull, reset
 
 MOVING = ("momentum", "nesterov")  # outer steps with a velocity
 MEASURED = "sgd"  # the optimiser that the gain was derived for, and measured with
@@ -122,7 +122,8 @@ class Family(Choice, RuleSettings):
     def formulas(self) -> Formulas:
         if self.alike:
             return Formulas(formula(local), None)
-        return Formulas(formula(pull), formula(APPLY[self.point.replicas, self.point.outer]))
+        apply = formula(lag if self.point.replicas == "lagging" else APPLY[self.point.outer])
+        return Formulas(formula(pull), reset(apply) if self.point.replicas == "reset" else apply)
 
     @property
     def kept(self) -> Mapping[str, Form]:
@@ -152,7 +153,8 @@ class Family(Choice, RuleSettings):
     @cached_property
     def point(self) -> Averaging:
         """The point of the family for one learner."""
-        preset, outer = PRESETS[self.name], self.outer
+        preset = PRESETS[self.name]
+        outer = self.outer
         own = {key: value for key, value in preset.items() if key not in ("share", "then")}
         given: dict[str, Any] = {
             "replicas": self.replicas, "mu": self.momentum, "period": self.period, "sends": self.sends,

@@ -57,7 +57,8 @@ def carried(averages: Averages, before: int, after: int) -> Averages:
 
     n1 = noise + signal stays, n1 - n2 = (1 - 1 / k) noise follows k. One learner keeps those of two.
     """
-    before, after = max(before, 2), max(after, 2)
+    before = max(before, 2)
+    after = max(after, 2)
     share = (1.0 - 1.0 / after) / (1.0 - 1.0 / before)
     return replace(averages, n2=averages.n1 - share * (averages.n1 - averages.n2))
 
@@ -95,8 +96,10 @@ class GainMeter:
 
     def load(self, k: int, fixed: float | None, gain: float, averages: Averages) -> None:
         """k learners, a gain that is fixed or, where None, measured; `gain` is the one that was used last."""
-        self._k, self._fixed = k, fixed
-        self.gain, self.averages = gain, averages
+        self._k = k
+        self._fixed = fixed
+        self.gain = gain
+        self.averages = averages
 
     @property
     def common(self) -> Any:
@@ -145,7 +148,8 @@ class Reductions:
     """
 
     def __init__(self, settings: RuleSettings, flat: FlatKernels, chunks: int) -> None:
-        self._averaging, self.meter = settings.of(1), GainMeter() if flat.meter is None else flat.meter()
+        self._averaging = settings.of(1)
+        self.meter = GainMeter() if flat.meter is None else flat.meter()
         self.gains = self._averaging.sends == "steps" and not self._averaging.lags
         self._norms = settings.formulas.read("norm")
         self.squares = flat.zeros(chunks * (self.gains or self._norms), "float64")
@@ -183,5 +187,6 @@ class Reductions:
 
     def load(self, gain: float, averages: Averages, rate: float, norm: float) -> None:
         """After a resume: the meter's state, and the other numbers."""
-        self.rate, self.norm = rate, norm
+        self.rate = rate
+        self.norm = norm
         self._load(self.k, gain, averages)

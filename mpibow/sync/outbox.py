@@ -91,7 +91,8 @@ class Outbox:
 
     def load(self, unsent: Mapping[str, Array]) -> None:
         """Restores the return value of `unsent`."""
-        squares, here = unsent["squares"], self.squares.size
+        squares = unsent["squares"]
+        here = self.squares.size
         if squares.size != here:  # of kernels with other chunks; what counts is their sum
             squares = np.pad([squares.sum()], (0, here - 1))
         self._flat.put(self.next.whole, unsent["pending"])

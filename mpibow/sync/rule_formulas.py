@@ -17,9 +17,11 @@ The names between are arrays that the rule keeps, read by both and written by `a
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
-from mpibow.formulas import Array
+from mpibow.formulas import Array, Formula
 from mpibow.formulas.functions import where
 
 
@@ -64,24 +66,11 @@ def nesterov(
     return w + more, centre + step + more, outer_velocity
 
 
-def reset_mean(w: Array, centre: Array, total: Array, *, whole: float) -> tuple[Array, Array]:
-    centre = centre + whole * total
-    return centre, centre
-
-
-def reset_momentum(
-    w: Array, centre: Array, outer_velocity: Array, total: Array, *, share: float, keep: float, lr: float
-) -> tuple[Array, Array, Array]:
-    w, centre, velocity = momentum(w, centre, outer_velocity, total, share=share, keep=keep, lr=lr)
-    return centre, centre, velocity
-
-
-def reset_nesterov(
-    w: Array, centre: Array, outer_velocity: Array, total: Array, *, share: float, keep: float, ahead: float,
-    rest: float,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    w, centre, velocity = nesterov(w, centre, outer_velocity, total, share=share, keep=keep, ahead=ahead, rest=rest)
-    return centre, centre, velocity
+@cache
+def reset(apply: Formula) -> Formula:
+    """The same outer step, behind which replicas are the centre."""
+    _, centre, *others = apply.results
+    return replace(apply, name=f"reset_{apply.name}", results=(centre, centre, *others))
 
 
 def lag(
@@ -98,15 +87,8 @@ def lag(
     return where(pull != 0, ahead, centre), where(share != 0, w + share * total, w), behind
 
 
-APPLY: Mapping[tuple[str, str], Callable[..., Any]] = {
-    ("pulled", "mean"): mean,
-    ("pulled", "momentum"): momentum,
-    ("pulled", "nesterov"): nesterov,
-    ("reset", "mean"): reset_mean,
-    ("reset", "momentum"): reset_momentum,
-    ("reset", "nesterov"): reset_nesterov,
-    ("lagging", "mean"): lag,
-}
+# By the outer step.
+APPLY: Mapping[str, Callable[..., Any]] = {"mean": mean, "momentum": momentum, "nesterov": nesterov}
 Form = Literal["weights", "steps"]  # an array begins as the centre, or as 0
 KEPT: Mapping[str, Form] = {  # the arrays of these formulas beside the centre
     "mean": "weights",

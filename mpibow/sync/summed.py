@@ -22,12 +22,15 @@ class SummedGradients:
     """
 
     def __init__(self, flat: FlatKernels, rows: Rows, out: Outbox) -> None:
-        self._flat, self._rows, self._out = flat, rows, out
+        self._flat = flat
+        self._rows = rows
+        self._out = out
         self._stepped = False
 
     def update(self, point: Averaging, local: Local) -> Callable[..., None]:
         """The sum of this rank's gradients; where it is the only rank, the step of it, too."""
-        step, total = self._rows.trained, self._out.sums
+        step = self._rows.trained
+        total = self._out.sums
         self._stepped = len(step.gradients) == point.k and local.directs is None
         if self._stepped:
             scale = self._scale(point, self._shares())

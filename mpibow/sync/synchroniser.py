@@ -54,8 +54,13 @@ class Synchroniser:
         trace: Trace = SILENT, book: Book | None = None, ahead: Ahead | None = None,
     ) -> None:  # fmt: skip
         """`ahead`: exchanges that learners wait for are made in buckets."""
-        self._comm, self._engine, self._rows, self._run, self._overlap = comm, engine, rows, run, overlap
-        self._flat, self._trace = flat, trace
+        self._comm = comm
+        self._engine = engine
+        self._rows = rows
+        self._run = run
+        self._overlap = overlap
+        self._flat = flat
+        self._trace = trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or Book()
         beside = comm.any_thread and comm.size > 1 and overlap
@@ -114,7 +119,8 @@ class Synchroniser:
 
         The last exchange's passes for the centre run on the way, a piece at a time, while it is in the cache.
         """
-        due, self._due = self._due, ()
+        due = self._due
+        self._due = ()
         self.book.gather()
         if local.directs is not None and not self._engine.alike:  # replicas that are alike take one step, of the sum
             arrays = self._rows.trained
@@ -135,7 +141,8 @@ class Synchroniser:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
         if self.ahead is not None and (pending := self.ahead.end(tally, self.book)) is not None:
-            self._beside, self._pending = False, pending
+            self._beside = False
+            self._pending = pending
             return
         message = self._engine.outgoing()
         self._beside = self._engine.overlaps and not (message is None and self.ahead is not None)
@@ -170,7 +177,8 @@ class Synchroniser:
         if self._pending is None:
             self.book.join(beside)
             return None
-        pending, self._pending = self._pending, None
+        pending = self._pending
+        self._pending = None
         staged = self._staged
         if self._threaded and (self._beside or staged is not None or self.book.enqueues):  # else it has ended
             self._stand_still(lambda: pending)
@@ -194,7 +202,8 @@ class Synchroniser:
         self.stood += seconds
         if not self.book.enqueues:  # else the device has gone on computing
             self.waited += seconds
-        self.busy, self._took = self.busy + self._took, 0.0
+        self.busy = self.busy + self._took
+        self._took = 0.0
         return pending
 
     @QUIET

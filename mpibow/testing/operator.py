@@ -54,8 +54,10 @@ def _bound(
     function: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Shape | Array], seed: int, dtype: str
 ) -> tuple[BoundPlan, Array, Array]:
     """A training plan of the sum of all outputs, each number times a random one; its weights and gradients."""
-    generator, graph = np.random.default_rng(seed), Graph()
-    fixed, tensors = dict[str, Array](), list[Tensor]()
+    generator = np.random.default_rng(seed)
+    graph = Graph()
+    fixed = {}
+    tensors = []
     for i, given in enumerate(inputs):
         array = generator.standard_normal(given) if isinstance(given, tuple) else np.asarray(given)
         if array.dtype.kind == "f":
@@ -109,7 +111,7 @@ def _memory_stays(bound: BoundPlan) -> None:
 def _gradient_is_right(bound: BoundPlan, flat: Array, slopes: Array, seed: int, tolerance: float) -> None:
     direction = np.random.default_rng(seed + 1).standard_normal(flat.size)
     start = flat.copy()
-    values = list[float]()
+    values = []
     for sign in (1.0, -1.0):
         flat[...] = start + sign * STEP * direction
         values.append(float(_run(bound)["loss"].mean()))

@@ -46,8 +46,11 @@ class _Ranks:
     """Ranks with a rule and replicas each; it sums their messages."""
 
     def __init__(self, settings: RuleSettings, counts: Sequence[int], threads: int = 1, keep: bool = False) -> None:
-        self.name, self.threads, self.flat = settings.name, threads, NUMPY.flat
-        self.layout, start = _layout(), np.random.default_rng(0).standard_normal(48)
+        self.name = settings.name
+        self.threads = threads
+        self.flat = NUMPY.flat
+        self.layout = _layout()
+        start = np.random.default_rng(0).standard_normal(48)
         self.rows = [Replicas(2 * LEARNERS, 48, "float64", states=("momenta",), one=settings.one_copy) for _ in counts]
         for rows, count in zip(self.rows, counts, strict=True):
             rows.resize(count)
@@ -70,7 +73,8 @@ class _Ranks:
 
     def iterate(self, t: int) -> None:
         """One iteration; learner j's gradient does not depend on its rank."""
-        learner, chunks = 0, chunks_of(48, self.flat.chunk)
+        learner = 0
+        chunks = chunks_of(48, self.flat.chunk)
         locals_ = [step.at(0.05, 1) for step in self.steps]
         for rule, rows, local in zip(self.rules, self.rows, locals_, strict=True):
             for w, g in zip(rows.weights, rows.gradients, strict=True):
@@ -137,7 +141,8 @@ def _resumes(settings: RuleSettings, cut: int, iterations: int) -> None:
     resumed = _Ranks(settings, (2, 2), keep=True)
     for old, new, source, rows in zip(whole.rules, resumed.rules, whole.rows, resumed.rows, strict=True):
         state = old.state()
-        rows.weights[...], rows.states["momenta"][...] = source.weights, source.states["momenta"]
+        rows.weights[...] = source.weights
+        rows.states["momenta"][...] = source.states["momenta"]
         shared, own = ({key: value.copy() for key, value in part.items()} for part in (state.shared, state.own))
         new.load(old.centre.copy(), RuleState(shared, own, state.numbers))
     for t in range(cut, iterations + 3):

@@ -31,7 +31,8 @@ def decide(history: History, tuner: Tuner) -> Decision:
         counts = tuple(min(last.counts[rank] if last else 1, limit) for rank, limit in enumerate(limits))
         return Decision(counts, False, f"starting with learners {as_sum(counts)}", tuner.looking)
 
-    text, chosen = _told(history, look.measured), look.chosen
+    text = _told(history, look.measured)
+    chosen = look.chosen
     following = _wider(look)
     if following is None and chosen not in look.measured:  # the curves' prediction alone must be measured first
         following = chosen
@@ -54,9 +55,10 @@ def _wider(look: Look) -> Counts | None:
     reach = look.tuner.patience + 1
     # A rank that is nearly as slow may be the slowest next time
     nearly = slowest(look.curves, share).seconds / (1 + look.tuner.drift)
-    changed = dict[int, int]()
+    changed = {}
     for rank, (curve, k, limit) in enumerate(zip(look.curves, share, look.limits, strict=True)):
-        low, high = min(curve), max(curve)
+        low = min(curve)
+        high = max(curve)
         furthest = max(k + 1, min(k + reach, look.cores[rank] or k + reach))
         all_wait_for_it = curve[k].seconds >= nearly
         if all_wait_for_it and low > max(1, k - reach):  # fewer do not help while all wait for another rank
@@ -85,7 +87,8 @@ def _close(look: Look) -> Counts | None:
 
     The least precise of these counts and of the best that they are compared with. Each has up to REPEATS windows.
     """
-    speeds, best = look.speeds, look.speeds[look.best]
+    speeds = look.speeds
+    best = look.speeds[look.best]
     needed = (1 - look.tuner.threshold) * best.rate
     close = [
         counts

@@ -125,13 +125,15 @@ def _news(windows: Sequence[Window], persist: int, drift: float) -> str:
     They are compared with the first ANCHORS of the earlier windows of these counts: later ones would follow a slow
     drift.
     """
-    counts, recent = windows[-1].counts, windows[-persist:]
+    counts = windows[-1].counts
+    recent = windows[-persist:]
     anchors = [w for w in windows[:-persist] if w.counts == counts][:ANCHORS]
     if not anchors or any(w.counts != counts for w in recent):
         return ""
     for i, name in enumerate([f"rank {rank}" for rank in range(len(anchors[0].own))] + ["the whole iteration"]):
         then, now = ([(*window.own, window.whole)[i] for window in windows] for windows in (anchors, recent))
-        old, new = mean(then), mean(now)
+        old = mean(then)
+        new = mean(now)
         slower = all(e.seconds > (1 + drift) * old.seconds + 3 * e.error for e in now)
         faster = all((1 + drift) * (e.seconds + 3 * e.error) < old.seconds for e in now)
         if slower or faster:

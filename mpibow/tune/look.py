@@ -128,7 +128,8 @@ def _promises(curves: Sequence[Curve], precision: float) -> dict[Counts, Speed]:
 
 def _levels(times: Sequence[float], margin: float) -> list[float]:
     """The largest of every group of times that differ by no more than a `margin`: no rank is left behind by chance."""
-    first, levels = 0.0, list[float]()
+    first = 0.0
+    levels = list[float]()
     for time in sorted(times):
         if levels and time <= first * (1 + margin):
             levels[-1] = time

@@ -57,7 +57,10 @@ class Meter:
     """Receives each iteration's times from the window's first one on, and evaluates them ever more rarely."""
 
     def __init__(self, span: WindowSpan) -> None:
-        self._span, self._skipped, self._check, self._elapsed = span, 0, LEAST, 0.0
+        self._span = span
+        self._skipped = 0
+        self._check = LEAST
+        self._elapsed = 0.0
         self._own = list[float]()
         self._whole = list[float]()
 
@@ -95,9 +98,11 @@ def estimate(times: Sequence[float]) -> Estimate:
     left out: more frequent ones belong to the iteration. Neighbouring times are alike, so the error is at least that of
     the means of a few blocks in a row (batch means: Schmeiser, Operations Research 30(3), 1982).
     """
-    array, n = np.array(times), len(times)
+    array = np.array(times)
+    n = len(times)
     ordered = np.sort(array)
-    q1, q3 = ordered[n // 4], ordered[-(n // 4) - 1]
+    q1 = ordered[n // 4]
+    q3 = ordered[-(n // 4) - 1]
     kept = array[array <= max(q3 + 3 * (q3 - q1), ordered[-(n // STRAY) - 1])]
     means = kept[len(kept) % BLOCKS :].reshape(BLOCKS, -1).mean(axis=1)
     error = max(kept.std(ddof=1) / len(kept) ** 0.5, means.std(ddof=1) / BLOCKS**0.5)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.formulas import formula
+from mpibow.formulas import Formula, formula
 from mpibow.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels import WHOLE, FlatKernels, Half, Local, StepArrays, chunks_of, share_of
@@ -225,8 +225,8 @@ def test_apply_adds_rows_in_order(flat: FlatKernels):
     assert (weights[0, 0], mean[0]) == (1.0, 1.0)
 
 
-def half_of(rule: Callable[..., object], **numbers: float) -> Half:
-    made = formula(rule)
+def half_of(rule: Callable[..., object] | Formula, **numbers: float) -> Half:
+    made = rule if isinstance(rule, Formula) else formula(rule)
     return Half(made, tuple(numbers[name] for name in made.scalars))
 
 
@@ -278,7 +278,7 @@ def mean_step_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 
 def nesterov_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    half = half_of(rule_formulas.reset_nesterov, share=0.3, keep=0.9, ahead=0.63, rest=-0.3)
+    half = half_of(rule_formulas.reset(formula(rule_formulas.nesterov)), share=0.3, keep=0.9, ahead=0.63, rest=-0.3)
     flat.apply(half, a[0], (a[3], a[5]), a[2], a[4], chunks)
 
 
@@ -430,7 +430,7 @@ def test_compiled_once_for_each_precision():
     from mpibow.kernels.compiled import flat
     from mpibow.kernels.compiled.generated import applying, loops, sending
 
-    rule = rule_formulas.reset_momentum
+    rule = rule_formulas.reset(formula(rule_formulas.momentum))
     for number, dtype in ((0, "float32"), (0.5, "float64"), (np.float64(0.5), "float32")):
         local, kernels, chunks = sgd_step(number, 0.9, False, number, 3), cast(FlatKernels, flat), range(1)
         a, sums = everything(kernels, 2, 9, dtype), np.zeros((1, 2))
@@ -442,7 +442,7 @@ def test_compiled_once_for_each_precision():
         flat.apply(half_of(rule, share=number, keep=0, lr=1), a[0], (a[3], a[5]), a[2], a[4], chunks)
         flat.gradient_sum(a[2], a[3], chunks=chunks)
     made = loops(local.formula)
-    passes = [made.sma_alone, made.sgd_update, sending(local.formula, PULL).update, applying(formula(rule)).apply]
+    passes = [made.sma_alone, made.sgd_update, sending(local.formula, PULL).update, applying(rule).apply]
     for each in (*passes, flat._gradient_sum):
         assert len(each.signatures) == 2, each
 

@@ -39,7 +39,8 @@ def apply(
     made = np.zeros(BLOCK, sums.dtype)
     own = rounded(values, sums.dtype.type)
     for c in range(first, last):
-        square, stop = 0.0, min((c + 1) * chunk, size)
+        square = 0.0
+        stop = min((c + 1) * chunk, size)
         for a in range(c * chunk, stop, BLOCK):
             b = min(a + BLOCK, stop)
             total = sums[0, a:b] if len(sums) == 1 else made[: b - a]

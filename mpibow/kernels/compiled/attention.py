@@ -15,7 +15,8 @@ from .products import product
 
 _f = np.float32
 LOWEST = np.finfo(np.float32).min
-FEW, ROWS = 32, 128
+FEW = 32
+ROWS = 128
 
 
 @inlined
@@ -125,28 +126,34 @@ def attend(
     are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any; they
     are 0 up to the next multiple of 16. `level` has every row's largest score and factor: backward makes them again.
     """
-    p_row, tall = (s + 15) // 16 * 64, _rows_at_once(t, causal)
+    p_row = (s + 15) // 16 * 64
+    tall = _rows_at_once(t, causal)
     if back:
         dmask[:] = 0
     for head in range(len(places) // 5):
         at = places[5 * head : 5 * head + 5]
         whole = t <= tall and (not causal or s <= t)  # one product makes all of dk, and one of dv
-        dk_here, dv_here = dk + at[1], dv + at[2]
+        dk_here = dk + at[1]
+        dv_here = dv + at[2]
         if back and dk and not whole:
             _clear(dk_here, s, d, k_row)
         if back and dv and not whole:
             _clear(dv_here, s, e, v_row)
-        dk_more, dv_more = 0 if whole else dk_here, 0 if whole else dv_here
+        dk_more = 0 if whole else dk_here
+        dv_more = 0 if whole else dv_here
         for top in range(0, t, tall):
             rows = min(tall, t - top)
             columns = min(s, top + rows) if causal else s
-            line, y_here, q_here = head * t + top, y + at[3] + top * y_row, q + at[0] + top * q_row
+            line = head * t + top
+            y_here = y + at[3] + top * y_row
+            q_here = q + at[0] + top * q_row
             p = kept + line * p_row if kept else scores
             size = (columns + 15) // 16 * 16
             if not back or kept == 0:
                 product(q_here, k + at[1], p, rows, columns, d, q_row, 4, 4, k_row, p_row, 0, 0, place)
                 for i in range(rows):
-                    x, own = floats(p + i * p_row, size), min(columns, top + i + 1) if causal else columns
+                    x = floats(p + i * p_row, size)
+                    own = min(columns, top + i + 1) if causal else columns
                     levels = floats(level + 8 * (line + i), 2)
                     _scaled(x, scale, own, size)
                     if kind:
@@ -167,7 +174,8 @@ def attend(
                 continue
             product(y_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place)
             for i in range(rows):
-                row, slope = floats(p + i * p_row, size), floats(slopes + i * p_row, size)
+                row = floats(p + i * p_row, size)
+                slope = floats(slopes + i * p_row, size)
                 beside = (at[4] + (top + i) * mask_row) // 4
                 _slopes(row, slope, dmask, beside, mask_step, scale, columns, size)
             if dq:

@@ -53,8 +53,11 @@ def _moments(b: IRBuilder, x: Value, count: Value, seen: Value, state: Value) ->
     squares larger by count d^2, d being the distance of the means. The sum grows by count d^2 seen / (seen + count) at
     least: from the second chunk on, rounding is at most doubled.
     """
-    mean, squares = load(b, state, TOTAL, WIDE), load(b, state, SQUARES, WIDE)
-    centre, sums, sums_of_squares = b.fptrunc(mean, VECTOR), registers(b, WAYS), registers(b, WAYS)
+    mean = load(b, state, TOTAL, WIDE)
+    squares = load(b, state, SQUARES, WIDE)
+    centre = b.fptrunc(mean, VECTOR)
+    sums = registers(b, WAYS)
+    sums_of_squares = registers(b, WAYS)
 
     def line(offset: Value, way: int) -> None:
         d = b.fsub(load(b, b.add(x, offset)), centre)
@@ -62,8 +65,10 @@ def _moments(b: IRBuilder, x: Value, count: Value, seen: Value, state: Value) ->
         b.store(multiply_add(b, d, d, b.load(sums_of_squares[way])), sums_of_squares[way])
 
     _each_line(b, count, line)
-    rounded, lines = b.fsub(mean, b.fpext(centre, WIDE)), splat(b, b.sitofp(count, F64))
-    first, second = _total(b, sums), _total(b, sums_of_squares)
+    rounded = b.fsub(mean, b.fpext(centre, WIDE))
+    lines = splat(b, b.sitofp(count, F64))
+    first = _total(b, sums)
+    second = _total(b, sums_of_squares)
     exact = b.fsub(first, b.fmul(lines, rounded))  # of deviations from the mean before it was rounded
     second = b.fsub(second, b.fmul(rounded, b.fadd(first, exact)))
     share = b.fdiv(exact, splat(b, b.sitofp(b.add(seen, count), F64)))
@@ -107,9 +112,11 @@ def _products(
     b: IRBuilder, kind: int, x: Value, dy: Value, y: Value, dz: Value, count: Value, saved: Value, state: Value
 ) -> None:
     """Adds to `state` the sums of dz and of dz (x - mean); writes dz where it does not follow from x."""
-    mean, scale_shift = load(b, saved, MEAN), (load(b, saved, SCALE), load(b, saved, SHIFT))
+    mean = load(b, saved, MEAN)
+    scale_shift = (load(b, saved, SCALE), load(b, saved, SHIFT))
 
-    sums, products = registers(b, WAYS), registers(b, WAYS)
+    sums = registers(b, WAYS)
+    products = registers(b, WAYS)
 
     def line(offset: Value, way: int) -> None:
         here = load(b, b.add(x, offset))
@@ -131,7 +138,8 @@ def _differentiate(
 ) -> None:
     """dx = slope (x - mean) + scale dz + constant; with ADDED, dy is dz already."""
     mean, scale, shift = (load(b, saved, place) for place in (MEAN, SCALE, SHIFT))
-    slope, constant = load(b, lines, SLOPE), load(b, lines, CONSTANT)
+    slope = load(b, lines, SLOPE)
+    constant = load(b, lines, CONSTANT)
 
     def line(offset: Value, way: int) -> None:
         here = load(b, b.add(x, offset))
@@ -162,7 +170,8 @@ def train(
 ) -> None:
     """y = the normalised x, with x1 and a relu as `kind` says; `take` is the momentum, the kept variance unbiased."""
     values = images * area
-    mean, squares = doubles(state + TOTAL, 16), doubles(state + SQUARES, 16)
+    mean = doubles(state + TOTAL, 16)
+    squares = doubles(state + SQUARES, 16)
     for block in range(blocks):
         mean[:] = 0
         _moments(x + block * area * LINE, min(area, FIRST), 0, state)
@@ -174,13 +183,18 @@ def train(
                 _moments(x + ((image * blocks + block) * area + start) * LINE, some, seen, state)
                 seen += some
         saved = lines + block * 4 * LINE
-        means, inverses = floats(saved + MEAN, 16), floats(saved + INVERSE, 16)
-        scales, shifts = floats(saved + SCALE, 16), floats(saved + SHIFT, 16)
+        means = floats(saved + MEAN, 16)
+        inverses = floats(saved + INVERSE, 16)
+        scales = floats(saved + SCALE, 16)
+        shifts = floats(saved + SHIFT, 16)
         for i in range(16):
-            channel, variance = block * 16 + i, squares[i] / values
+            channel = block * 16 + i
+            variance = squares[i] / values
             inverse = 1 / np.sqrt(variance + epsilon)
             scale = _f(weight[channel] * inverse)
-            means[i], inverses[i], scales[i] = _f(mean[i]), _f(inverse), scale
+            means[i] = _f(mean[i])
+            inverses[i] = _f(inverse)
+            scales[i] = scale
             shifts[i] = _f(bias[channel] - mean[i] * np.float64(scale))
             unbiased = squares[i] / (values - 1)
             running_mean[channel] = _f((1 - take) * running_mean[channel] + take * mean[i])
@@ -207,13 +221,17 @@ def train_back(
     dx: Address = None,
 ) -> None:
     """The gradients of `train`: dz, also the gradient of the summand, is written where there is a sum, y read there."""
-    total, products = doubles(state + TOTAL, 16), doubles(state + SQUARES, 16)
+    total = doubles(state + TOTAL, 16)
+    products = doubles(state + SQUARES, 16)
     lines_row = state + 4 * LINE
-    slope, constant = floats(lines_row + SLOPE, 16), floats(lines_row + CONSTANT, 16)
-    values, source = images * area, dz if kind == ADDED else dy
+    slope = floats(lines_row + SLOPE, 16)
+    constant = floats(lines_row + CONSTANT, 16)
+    values = images * area
+    source = dz if kind == ADDED else dy
     for block in range(blocks):
         saved = lines + block * 4 * LINE
-        inverse, scale = floats(saved + INVERSE, 16), floats(saved + SCALE, 16)
+        inverse = floats(saved + INVERSE, 16)
+        scale = floats(saved + SCALE, 16)
         total[:] = 0
         products[:] = 0
         for image in range(images):
@@ -222,7 +240,8 @@ def train_back(
                 _products(kind, x + at, dy + at, y + at, dz + at, min(CHUNK, area - start), saved, state)
         for i in range(16):
             wide = np.float64(inverse[i])
-            dweight[block * 16 + i], dbias[block * 16 + i] = _f(products[i] * wide), _f(total[i])
+            dweight[block * 16 + i] = _f(products[i] * wide)
+            dbias[block * 16 + i] = _f(total[i])
             slope[i] = _f(-scale[i] * products[i] * wide * wide / values)
             constant[i] = _f(-scale[i] * total[i] / values)
         for image in range(images if dx else 0):

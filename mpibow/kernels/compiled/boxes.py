@@ -29,7 +29,7 @@ def turn_part(b: IRBuilder, source: Value, target: Value, row: Value, step: Valu
     """target's lines, `step` bytes from each other, <- the columns of source's rows, `row` bytes from each other."""
     read = first_lanes(b, columns)
     written = first_lanes(b, rows)
-    lines = list[Value]()
+    lines = []
     for i in range(TILE):
         there = b.icmp_signed("<", I64(i), rows)
         lines.append(load_some(b, read, b.add(source, b.select(there, b.mul(row, I64(i)), I64(0))), 0))

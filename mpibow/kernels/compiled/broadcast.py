@@ -13,7 +13,7 @@ from mpibow.graph.formats import canonical, parse, physical
 from mpibow.ops.fused import ExpandAdd, ExpandMultiply
 
 from .boxes import copied, joined, strides
-from .command import Command, together
+from .command import together
 from .native import Address, Arguments, Words, floats, native
 from .reduce import loops, start_of
 
@@ -35,7 +35,8 @@ def spread(
 ) -> None:
     """y = x s, or x + s. Steps and axes are those of s, as `reduce.total` has them; column_step is 0 or 1."""
     for block in range(blocks):
-        first, at = 4 * block * rows * columns, start_of(axes, block)
+        first = 4 * block * rows * columns
+        at = start_of(axes, block)
         for i in range(rows):
             here = first + 4 * i * columns
             small = s + 4 * (at + i * row_step)
@@ -67,13 +68,15 @@ def summed(
     """ds (n,) = the sums of dy, or of dy x."""
     floats(ds, n)[:] = 0
     for block in range(blocks):
-        first, at = 4 * block * rows * columns, start_of(axes, block)
+        first = 4 * block * rows * columns
+        at = start_of(axes, block)
         for i in range(rows):
             here = first + 4 * i * columns
             small = ds + 4 * (at + i * row_step)
             dy_row = floats(dy + here, columns)
             if column_step == 0:
-                total, ds_row = _f(0), floats(small, 1)
+                total = _f(0)
+                ds_row = floats(small, 1)
                 if x:
                     x_row = floats(x + here, columns)
                     for j in range(columns):
@@ -128,7 +131,7 @@ def backward(call: Call) -> Run:
     s, x = call.x
     ds, dx = call.dx
     dy = call.dy
-    runs = list[Command]()
+    runs = []
     times = isinstance(call.op, ExpandMultiply)
     if ds is not None:
         runs.append(summed.command(dy=dy, x=x if times else None, ds=ds, n=ds.size, **_walk(call)))

@@ -38,10 +38,12 @@ def update(
     while exchange[WRITTEN] < len(goals) and reached[:, 0].min() >= goals[exchange[WRITTEN]]:
         if not swapped(hold, FREE, BUSY):
             return
-        b, finite = exchange[WRITTEN], True
+        b = exchange[WRITTEN]
+        finite = True
         times[b, BEGUN] = now(clock)
         for i in range(len(losses) if b == 0 else 0):
-            each, most = losses[i, 2], 0x7F800000 if losses[i, 2] == 1 else 0x7FF00000
+            each = losses[i, 2]
+            most = 0x7F800000 if losses[i, 2] == 1 else 0x7FF00000
             for word in integers(losses[i, 0], losses[i, 1])[each - 1 :: each]:
                 finite = finite and word & most != most
         for e in range(len(extents)):

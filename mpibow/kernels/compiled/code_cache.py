@@ -50,7 +50,8 @@ class CodeCache:
     locked: ClassVar[set[str]] = set()  # names whose code this process is making
 
     def __init__(self, function: Callable[..., object]) -> None:
-        file, self._function = Path(function.__code__.co_filename), function
+        file = Path(function.__code__.co_filename)
+        self._function = function
         self._name = f"{file.stem}.{function.__qualname__}"
         self._source = _content(file)  # as it was when the function was made: the file may change before it compiles
         self._folders = (file.parent / "__pycache__", Path(numba.config.CACHE_DIR or cache_folder() / "compiled"))
@@ -91,8 +92,10 @@ class CodeCache:
         CodeCache.lost += 1
 
     def file_name(self, signature: Signature, codegen: Codegen) -> str:
-        function, versions = self._function, (numba.__version__, sys.implementation.cache_tag)
-        code, beside = function.__code__, _beside(function.__module__) if function.__module__ else ""
+        function = self._function
+        versions = (numba.__version__, sys.implementation.cache_tag)
+        code = function.__code__
+        beside = _beside(function.__module__) if function.__module__ else ""
         source = self._source, beside, code.co_firstlineno, code.co_code
         closure = [cell.cell_contents for cell in function.__closure__ or ()]
         depends = repr((*source, signature, codegen.magic_tuple(), versions)).encode() + dumps(closure)
@@ -203,7 +206,10 @@ class Compiling(events.Listener):  # type: ignore[misc]
     """A line that counts on a terminal, else one line when the first function is compiled; `note` is for the log."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out, self._began, self._shown, self.functions = out, time.perf_counter(), False, 0
+        self._out = out
+        self._began = time.perf_counter()
+        self._shown = False
+        self.functions = 0
 
     def on_start(self, event: events.Event) -> None:
         if not self._shown:

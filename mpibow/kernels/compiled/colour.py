@@ -46,7 +46,8 @@ def _total_grey(x: Array, weights: Array, size: int, f: Real, least: Real, most:
     """The total grey of the image after its brightness. The sums of uint8 are exact, in any order."""
     grey: Real = 0.0
     for c in range(len(weights)):
-        plane, total = x[c * size : (c + 1) * size], 0.0
+        plane = x[c * size : (c + 1) * size]
+        total = 0.0
         for j in range(size):
             total += np.float64(_clipped(_f(plane[j]) * f, least, most))
         grey = _scaled(total, weights[c], grey)
@@ -74,7 +75,8 @@ def _saturated(y: Array, size: int, f: float, least: Real, most: Real) -> None:
     red = y[:size]
     green = y[size : 2 * size]
     blue = y[2 * size :]
-    slope, rest = _f(f), _f(1.0 - f)
+    slope = _f(f)
+    rest = _f(1.0 - f)
     for j in range(size):
         shift = _grey(red[j], green[j], blue[j]) * rest
         red[j] = _clipped(_scaled(red[j], slope, shift), least, most)
@@ -103,7 +105,8 @@ def jittered(
     values = channels * size
     for i in range(n):
         w = first_block(counter, i, node)
-        f, y_row = _f(_factor(brightness, w[0])), row_at(y, i, values)
+        f = _f(_factor(brightness, w[0]))
+        y_row = row_at(y, i, values)
         if octet:
             _toned(octets(x + i * values, values), y_row, weights, size, f, contrast, w[1], least, most)
         else:
@@ -118,7 +121,8 @@ def of_pixels(ours: Binding, other: Binding) -> Binding:
 
 
 def forward(call: Call) -> Run:
-    x, op = call.x0, call.op
+    x = call.x0
+    op = call.op
     n, channels, *rest = x.shape
     least, most = (-math.inf, math.inf) if op.limit is None else (0.0, op.limit)
     return jittered.on(

@@ -87,7 +87,8 @@ class Command:
     one once the first call, or `join`, compiles it."""
 
     def __init__(self, rows: Sequence[Row] | Array, *kept: object) -> None:
-        self.rows, self.kept = rows, kept
+        self.rows = rows
+        self.kept = kept
 
     @cached_property
     def place(self) -> tuple[int, int]:

@@ -27,7 +27,8 @@ def dropped(
     scale: Single,
 ) -> None:
     """y = x with elements dropped: element 4 b + i takes word i of block b."""
-    key, least = _u(node), _u(threshold)
+    key = _u(node)
+    least = _u(threshold)
     blocks = (features + 3) // 4
     for i in range(n):
         seed, epoch, low, high = counter_of(counter, i)
@@ -38,7 +39,8 @@ def dropped(
             mask_row[4 * b + 1] = w1 >= least
             mask_row[4 * b + 2] = w2 >= least
             mask_row[4 * b + 3] = w3 >= least
-        x_row, y_row = row_at(x, i, features), row_at(y, i, features)
+        x_row = row_at(x, i, features)
+        y_row = row_at(y, i, features)
         for j in range(features):
             y_row[j] = x_row[j] * (np.float32(mask_row[j]) * scale)
 

@@ -53,7 +53,8 @@ def add_relu_backward(call: Call) -> Run:
 @native
 def weighted_sum(y: Address, n: int, inputs: Words, factors: Floats) -> None:
     """y = the sum of factor x of each of two or more inputs x."""
-    c0, c1 = factors[0], factors[1]
+    c0 = factors[0]
+    c1 = factors[1]
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         to = floats(y + 4 * start, m)
@@ -62,7 +63,8 @@ def weighted_sum(y: Address, n: int, inputs: Words, factors: Floats) -> None:
         for i in range(m):
             to[i] = c0 * x0[i] + c1 * x1[i]
         for k in range(2, len(inputs)):
-            x, c = floats(inputs[k] + 4 * start, m), factors[k]
+            x = floats(inputs[k] + 4 * start, m)
+            c = factors[k]
             for i in range(m):
                 to[i] += c * x[i]
 
@@ -74,7 +76,8 @@ def scaled_copies(dy: Address, n: int, outputs: Words, factors: Floats) -> None:
         m = min(BLOCK, n - start)
         slope = floats(dy + 4 * start, m)
         for k in range(len(outputs)):
-            dx, c = floats(outputs[k] + 4 * start, m), factors[k]
+            dx = floats(outputs[k] + 4 * start, m)
+            c = factors[k]
             for i in range(m):
                 dx[i] = c * slope[i]
 
@@ -140,7 +143,8 @@ def won(dy: Floats, winner: Integers, outputs: Words) -> None:
     """dx = dy where the winner is its input, else 0, for each output dx; an output of 0 is not needed."""
     for k in range(len(outputs)):
         if outputs[k]:
-            dx, mine = floats(outputs[k], len(dy)), np.int32(k)
+            dx = floats(outputs[k], len(dy))
+            mine = np.int32(k)
             for i in range(len(dy)):
                 dx[i] = dy[i] if winner[i] == mine else _f(0)
 

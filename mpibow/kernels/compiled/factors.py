@@ -68,7 +68,8 @@ def spread(weight: Address, dy: Address, dx: Floats, sums: Floats, batch: int, i
         for block in range(0, units // 16, 4):
             lines = weight + block * between + start * LINE
             for b in range(batch):
-                d, to = dy + 4 * (b * units + 16 * block), sums.ctypes.data + b * NEAR * LINE
+                d = dy + 4 * (b * units + 16 * block)
+                to = sums.ctypes.data + b * NEAR * LINE
                 _add_lines(min(4, units // 16 - block), lines, between, d, to, count)
         for b in range(batch):
             for i in range(count):
@@ -81,12 +82,27 @@ def _four(first: bool) -> Callable[[Array, Array, Array, int], None]:
 
     @numba.njit(**PART, forceinline=True, fastmath={"contract", "reassoc"})
     def product(p: Array, v: Array, s: Array, rank: int) -> None:
-        a0, a1, a2, a3 = s[0], s[1], s[2], s[3]
-        b0, b1, b2, b3 = s[rank], s[rank + 1], s[rank + 2], s[rank + 3]
-        c0, c1, c2, c3 = s[2 * rank], s[2 * rank + 1], s[2 * rank + 2], s[2 * rank + 3]
-        d0, d1, d2, d3 = s[3 * rank], s[3 * rank + 1], s[3 * rank + 2], s[3 * rank + 3]
+        a0 = s[0]
+        a1 = s[1]
+        a2 = s[2]
+        a3 = s[3]
+        b0 = s[rank]
+        b1 = s[rank + 1]
+        b2 = s[rank + 2]
+        b3 = s[rank + 3]
+        c0 = s[2 * rank]
+        c1 = s[2 * rank + 1]
+        c2 = s[2 * rank + 2]
+        c3 = s[2 * rank + 3]
+        d0 = s[3 * rank]
+        d1 = s[3 * rank + 1]
+        d2 = s[3 * rank + 2]
+        d3 = s[3 * rank + 3]
         for j in range(LANES):
-            v0, v1, v2, v3 = v[j], v[LANES + j], v[2 * LANES + j], v[3 * LANES + j]
+            v0 = v[j]
+            v1 = v[LANES + j]
+            v2 = v[2 * LANES + j]
+            v3 = v[3 * LANES + j]
             a = a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
             b = b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3
             c = c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
@@ -99,14 +115,18 @@ def _four(first: bool) -> Callable[[Array, Array, Array, int], None]:
     return product
 
 
-_begin, _go_on = _four(True), _four(False)
+_begin = _four(True)
+_go_on = _four(False)
 
 
 @numba.njit(**PART, forceinline=True)
 def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     """out <- elements a to a + TILE of a gradient, kept in `row` as the `factor` (start, stop, rank, inputs)."""
-    start, rank, inputs = factor[0], factor[2], factor[3]
-    run, units = (a - start) // LANES, (factor[1] - start) // inputs
+    start = factor[0]
+    rank = factor[2]
+    inputs = factor[3]
+    run = (a - start) // LANES
+    units = (factor[1] - start) // inputs
     address = row.ctypes.data + 4 * start
     v = address + 4 * rank * LANES * (run // inputs)
     s = address + 4 * rank * (units + run % inputs)

@@ -35,7 +35,8 @@ def _rows(rows: Array) -> Array:
 
 def _parts(step: StepArrays, local: Local) -> Iterator[tuple[Local, tuple[object, ...]]]:
     """Each part of the local step, and the arguments that its loops begin with."""
-    weights, gradients = _rows(step.weights), _rows(step.gradients)
+    weights = _rows(step.weights)
+    gradients = _rows(step.gradients)
     for part, states, limit in local.parts(step):
         spans = part.start, limit, part.ends, part.groups, part.scalars
         yield part, (weights, states, gradients, step.factors, *spans)
@@ -111,7 +112,8 @@ def rows_mean(rows: Array, mean: Array, *, chunks: range) -> None:
 @compiled
 def _gradient_sum(gradients: Array, total: Array, factors: Array, first: int, last: int) -> None:
     made = np.empty(BLOCK, total.dtype)
-    a, stop = first * chunk, min(last * chunk, len(total))
+    a = first * chunk
+    stop = min(last * chunk, len(total))
     while a < stop:
         b, f = cut(a, min(a + BLOCK, stop), factors)
         for i in range(len(gradients)):

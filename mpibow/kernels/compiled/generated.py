@@ -63,7 +63,8 @@ def _module(name: str, *lines: str) -> ModuleType:
 
 def _of_step(step: Formula, *others: Formula) -> list[str]:
     """The step, and the functions for its numbers of states and scalars."""
-    states, scalars = range(len(step.arrays) - 2), range(len(step.scalars))
+    states = range(len(step.arrays) - 2)
+    scalars = range(len(step.scalars))
     return [
         numba_source.head(step, *others),
         numba_source.step(step),

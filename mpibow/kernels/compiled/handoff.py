@@ -61,7 +61,8 @@ def _take(box: Array, done: bool) -> int:
     while True:
         if done:
             call(box[POST], box[DONE], 0, 0, 0)
-        done, slept = True, -1
+        done = True
+        slept = -1
         while slept < 0:
             slept = _wait(box, box[GIVEN])
         failed = execute(words(box[TABLE], 5 * box[COUNT]).reshape((-1, 5)))
@@ -155,7 +156,8 @@ class Batch:
     are summed up. Its gradient is of `parts`, and of products of `pairs`."""
 
     def __init__(self, plan: BoundPlan, parts: Sequence[Array], pairs: Sequence[tuple[Array, Array]]) -> None:
-        self._inputs, self._numbers = plan.inputs, np.zeros(3)
+        self._inputs = plan.inputs
+        self._numbers = np.zeros(3)
         self._sources = np.zeros((len(plan.inputs), 1), np.int64)
         copies = [
             _copied.command(target=array.view(np.uint8), source=source)

@@ -13,7 +13,8 @@ from .colour import of_pixels
 from .native import Address, Floats, Words, floats, native, octets, row_at
 from .numeric import first_block, inlined
 
-_f, _u = np.float32, np.uint64
+_f = np.float32
+_u = np.uint64
 
 
 @inlined
@@ -74,10 +75,12 @@ def windows(
             left = _place(w[1], width + 2 * pad - columns + 1) - pad
             flip = flips and w[2] >> _u(31) != 0
         first, last = max(-left, 0), min(columns, width - left)  # the columns of the window that lie in the image
-        start, length = columns - last if flip else first, last - first
+        start = columns - last if flip else first
+        length = last - first
         for c in range(i * channels, (i + 1) * channels):
             for r in range(rows):
-                row, to = top + r, (c * rows + r) * columns
+                row = top + r
+                to = (c * rows + r) * columns
                 at = (c * height + row) * width + left + first
                 count = length if 0 <= row < height else 0
                 if octet:
@@ -96,8 +99,10 @@ def cut(
         w = first_block(counter, i, node)
         top = _place(w[0], height) - length // 2
         left = _place(w[1], width) - length // 2
-        x_row, y_row = row_at(x, i, size), row_at(y, i, size)
-        first, last = max(left, 0), min(left + length, width)
+        x_row = row_at(x, i, size)
+        y_row = row_at(y, i, size)
+        first = max(left, 0)
+        last = min(left + length, width)
         for j in range(size):
             y_row[j] = x_row[j]
         for c in range(channels):
@@ -107,7 +112,8 @@ def cut(
 
 
 def _sizes(call: Call) -> Array:
-    x, y = call.x0, call.y
+    x = call.x0
+    y = call.y
     return np.array([*x.shape[1:], *y.shape[2:], x.dtype == np.uint8], np.int64)
 
 

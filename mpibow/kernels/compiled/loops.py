@@ -61,17 +61,25 @@ def _two(
     """A whole update of a part of two rows, where there are only two; `total` becomes the sum of their u, v0 and v1."""
     half = w0.dtype.type(0.5)
     for j in range(len(w0)):
-        x, y = w0[j], w1[j]
-        u0, u1 = step(x, g0[j], s0, j, c0), step(y, g1[j], s1, j, c1)
+        x = w0[j]
+        y = w1[j]
+        u0 = step(x, g0[j], s0, j, c0)
+        u1 = step(y, g1[j], s1, j, c1)
         both = u0 + u1
-        v0[j], v1[j], total[j] = u0, u1, both
+        v0[j] = u0
+        v1[j] = u1
+        total[j] = both
         if alpha:
             mean = (x + y) * half
-            u0, u1 = u0 - alpha * (x - mean), u1 - alpha * (y - mean)
-        x, y = x + u0, y + u1
+            u0 = u0 - alpha * (x - mean)
+            u1 = u1 - alpha * (y - mean)
+        x = x + u0
+        y = y + u1
         if gain:
-            x, y = x + gain * both, y + gain * both
-        w0[j], w1[j] = x, y
+            x = x + gain * both
+            y = y + gain * both
+        w0[j] = x
+        w1[j] = y
 
 
 @inlined
@@ -103,8 +111,10 @@ def sma_alone(
     first: int,
     last: int,
 ) -> None:
-    number, k = weights.dtype.type, len(weights)
-    pull, further = number(alpha), number(gain)
+    number = weights.dtype.type
+    k = len(weights)
+    pull = number(alpha)
+    further = number(gain)
     total = np.zeros(BLOCK, weights.dtype)
     mean = np.zeros(BLOCK, weights.dtype)
     first_u = np.empty(BLOCK, weights.dtype)
@@ -112,18 +122,25 @@ def sma_alone(
     made0 = np.empty(BLOCK, weights.dtype)
     made1 = np.empty(BLOCK, weights.dtype)
     for c in range(first, last):
-        squares, square = 0.0, 0.0
+        squares = 0.0
+        square = 0.0
         start = max(c * chunk, origin)
         stop = min((c + 1) * chunk, limit)
         if start >= stop:
             continue
-        a, p = start, 0
+        a = start
+        p = 0
         while a < stop:
             p = span_of(ends, p, a)
             group = groups[p]
             b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
-            here, there, n = a - origin, b - origin, b - a
-            part, centre, v0, v1 = total[:n], mean[:n], first_u[:n], second_u[:n]
+            here = a - origin
+            there = b - origin
+            n = b - a
+            part = total[:n]
+            centre = mean[:n]
+            v0 = first_u[:n]
+            v1 = second_u[:n]
             if k == 2:
                 _two(
                     weights[0, a:b],
@@ -158,9 +175,11 @@ def sma_alone(
                     scaled_into(weights[i, a:b], part, further)
             a = b
         if start == c * chunk:
-            sums[c, 0], sums[c, 1] = squares, square
+            sums[c, 0] = squares
+            sums[c, 1] = square
         else:
-            sums[c, 0], sums[c, 1] = sums[c, 0] + squares, sums[c, 1] + square
+            sums[c, 0] = sums[c, 0] + squares
+            sums[c, 1] = sums[c, 1] + square
 
 
 @inlined
@@ -187,12 +206,14 @@ def sgd_update(
     number = weights.dtype.type
     made = np.empty(BLOCK, weights.dtype)
     total = np.empty(BLOCK, weights.dtype)
-    a, p = max(first * chunk, origin), 0
+    a = max(first * chunk, origin)
+    p = 0
     stop = min(last * chunk, limit)
     while a < stop:
         p = span_of(ends, p, a)
         b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
-        here, there = a - origin, b - origin
+        here = a - origin
+        there = b - origin
         g = gradient_of(gradients[0], a, b, factors, f, total)
         for i in range(1, len(gradients)):
             other = gradient_of(gradients[i], a, b, factors, f, made)

@@ -29,7 +29,8 @@ def cross_entropy(
     smoothing: float,
 ) -> None:
     """y = the loss of each row, slope = its gradient; labels that are `ignore` give 0 if `ignores`."""
-    rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
+    rest = _f(1.0 - smoothing)
+    spread = _f(smoothing / classes)
     for i in range(len(y)):
         place = index_at(label, i)
         x = row_at(logits, i, classes)
@@ -40,7 +41,8 @@ def cross_entropy(
             slope_row[:] = y[i]
             continue
         best = largest(integers(logits + 4 * i * classes, classes))
-        total, drop = _f(0), _f(0)
+        total = _f(0)
+        drop = _f(0)
         for j in range(classes):
             below = x[j] - best
             drop += below
@@ -60,7 +62,8 @@ def soft_cross_entropy(
     logits: Address, target: Address, y: Floats, slope: Address, classes: int, smoothing: float
 ) -> None:
     """With t the target, y = sum(t) log(sum(exp(x))) - t x."""
-    rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
+    rest = _f(1.0 - smoothing)
+    spread = _f(smoothing / classes)
     for i in range(len(y)):
         at = 4 * i * classes
         x = floats(logits + at, classes)
@@ -71,7 +74,8 @@ def soft_cross_entropy(
         mass = _f(0)
         dot = _f(0)
         for j in range(classes):
-            below, share = x[j] - best, rest * given[j] + spread
+            below = x[j] - best
+            share = rest * given[j] + spread
             mass += share
             dot += share * below
             slope_row[j] = exp(below)
@@ -102,7 +106,8 @@ def among_the_best(logits: Address, label: Indices, y: Floats, classes: int, k: 
         if place < 0 or place >= classes:
             continue
         x = row_at(logits, i, classes)
-        mine, ahead = x[place], np.int32(0)
+        mine = x[place]
+        ahead = np.int32(0)
         for j in range(place):  # an earlier logit of the same value is ahead too; so is NaN
             ahead += np.int32(0) if x[j] < mine else np.int32(1)
         for j in range(place + 1, classes):

@@ -17,10 +17,12 @@ def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array 
 
     Axes in front are one, or evenly spaced; one of each factor's last two axes is contiguous.
     """
-    (m, k), n = left.shape[-2:], right.shape[-1]
+    (m, k) = left.shape[-2:]
+    n = right.shape[-1]
     matrices = out.shape[0] if out.ndim > 2 else 1
     left_step, right_step, out_step = (array.strides[0] if array.ndim > 2 else 0 for array in (left, right, out))
-    (row, step), (right_row, right_between) = left.strides[-2:], right.strides[-2:]
+    (row, step) = left.strides[-2:]
+    (right_row, right_between) = right.strides[-2:]
     assert 4 in (row, step), left.strides
     assert 4 in (right_row, right_between), right.strides
     assert out.strides[-1] == 4, out.strides
@@ -86,7 +88,7 @@ def _factors(call: Call) -> tuple[Array, Array]:
 
 def matmul_backward(call: Call) -> Run:
     place = call.scratch["room"]
-    runs = list[Command]()
+    runs = []
     first, second = _turns(call.op)
     left, right = _factors(call)
     dy = _shaped(call, call.dy)

@@ -77,10 +77,12 @@ def _lanes(tag: str, channels: int) -> int:
 @native
 def image_mean(x: Address, y: Address, sums: Floats, groups: int, positions: int, lanes: int, width: int) -> None:
     """y (groups, lanes) = the mean of x (groups, positions, lanes)."""
-    size, scale = positions * lanes, _f(1.0 / positions)
+    size = positions * lanes
+    scale = _f(1.0 / positions)
     whole = size - size % width
     for group in range(groups):
-        x_row, y_row = row_at(x, group, size), row_at(y, group, lanes)
+        x_row = row_at(x, group, size)
+        y_row = row_at(y, group, lanes)
         if lanes == 1:
             total = _f(0)
             for i in range(size):
@@ -106,7 +108,8 @@ def image_mean_back(
     dy: Address, dx: Address, shares: Floats, groups: int, positions: int, lanes: int, width: int
 ) -> None:
     """dx (groups, positions, lanes) = dy / positions."""
-    size, scale = positions * lanes, _f(1.0 / positions)
+    size = positions * lanes
+    scale = _f(1.0 / positions)
     whole = size - size % width
     for group in range(groups):
         dy_row = row_at(dy, group, lanes)
@@ -141,7 +144,8 @@ def _extents(call: Call) -> dict[str, int]:
 
 
 def image_formats(op: GlobalAvgPool2d, shapes: Shapes, given: Tags) -> Formats:
-    (x,), (tag,) = shapes.x, given
+    (x,) = shapes.x
+    (tag,) = given
     return Formats((tag if _lanes(tag, x[1]) else canonical(x),), canonical(shapes.y))
 
 

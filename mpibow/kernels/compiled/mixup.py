@@ -12,7 +12,8 @@ from mpibow.ops.philox import stream
 from .native import Address, Floats, Indices, native, row_at
 from .numeric import first_block, index_at, stepwise
 
-_f, _u = np.float32, np.uint64
+_f = np.float32
+_u = np.uint64
 
 
 @native
@@ -32,8 +33,10 @@ def mixed(x: Address, share: Floats, y: Address, size: int) -> None:
     """y = every row mixed with the next, the last with the first."""
     n = len(share)
     for i in range(n):
-        own, other = row_at(x, i, size), row_at(x, (i + 1) % n, size)
-        y_row, part = row_at(y, i, size), share[i]
+        own = row_at(x, i, size)
+        other = row_at(x, (i + 1) % n, size)
+        y_row = row_at(y, i, size)
+        part = share[i]
         for j in range(size):
             y_row[j] = _mix(own[j], other[j], part)
 
@@ -42,7 +45,8 @@ def mixed(x: Address, share: Floats, y: Address, size: int) -> None:
 def one_hots(label: Indices, y: Address, n: int, classes: int) -> None:
     """y = 1 at the label, 0 elsewhere."""
     for i in range(n):
-        place, y_row = index_at(label, i), row_at(y, i, classes)
+        place = index_at(label, i)
+        y_row = row_at(y, i, classes)
         y_row[:] = 0
         if 0 <= place < classes:
             y_row[place] = _f(1)

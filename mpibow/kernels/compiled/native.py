@@ -47,8 +47,10 @@ _PLAIN = {int: types.int64, float: types.float64, bool: types.boolean}
 
 def _array_at(context: BaseContext, builder: IRBuilder, kind: types.Array, address: Value, *shape: Value) -> Value:
     """The contiguous array of numba's type `kind` at an address."""
-    array, item = make_array(kind)(context, builder), I64(kind.dtype.bitwidth // 8)
-    data, strides = builder.inttoptr(address, array.data.type), [item]
+    array = make_array(kind)(context, builder)
+    item = I64(kind.dtype.bitwidth // 8)
+    data = builder.inttoptr(address, array.data.type)
+    strides = [item]
     for size in shape[:0:-1]:
         strides.insert(0, builder.mul(strides[0], size))
     populate_array(array, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
@@ -66,8 +68,11 @@ def _view_of(element: Type) -> Callable[[int, int], Array]:
     return view
 
 
-floats, doubles = _view_of(types.float32), _view_of(types.float64)
-words, integers, octets = _view_of(types.int64), _view_of(types.int32), _view_of(types.uint8)
+floats = _view_of(types.float32)
+doubles = _view_of(types.float64)
+words = _view_of(types.int64)
+integers = _view_of(types.int32)
+octets = _view_of(types.uint8)
 
 
 @instruction(types.float32[::1], types.int64, types.int64, types.int64)
@@ -81,9 +86,11 @@ class Native(Generic[P]):
     """A kernel, which numba compiles on first use to a function of SIGNATURE, and keeps on disk; see `native`."""
 
     def __init__(self, kernel: Callable[P, object], fast: bool = True) -> None:
-        self._kernel, self._fast = kernel, fast
+        self._kernel = kernel
+        self._fast = fast
         named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kernel).parameters.values()]
-        self._signature, hints = Signature(named), get_type_hints(kernel, include_extras=True)
+        self._signature = Signature(named)
+        hints = get_type_hints(kernel, include_extras=True)
         self._may_fail = hints["return"] is int
         choices = {each.name: get_args(hints[each.name]) for each in named if get_origin(hints[each.name]) is Literal}
         kinds = {each.name: hints[each.name] for each in named if each.name not in choices}
@@ -103,11 +110,13 @@ class Native(Generic[P]):
 
     def _entry(self, fixed: dict[str, int]) -> Callable[..., int]:
         """The function of SIGNATURE, under the kernel's name and file, that the kernel becomes a part of."""
-        kernel, names = self._kernel, [*self._kinds]
+        kernel = self._kernel
+        names = [*self._kinds]
         arguments = ", ".join(str(fixed.get(name, name)) for name in self._signature.parameters)
         call = f"return _kernel({arguments})" if self._may_fail else f"_kernel({arguments}); return 0"
         text = f"def entry(arguments, _, count, __): {', '.join(names)}, = _unpack(arguments); {call}"
-        unpack, inlined = unpacked([*self._kinds.values()]), numba.njit(inline="always")(kernel)
+        unpack = unpacked([*self._kinds.values()])
+        inlined = numba.njit(inline="always")(kernel)
         scope: dict[str, Any] = {"__name__": kernel.__module__, "_unpack": unpack, "_kernel": inlined}
         exec(compile(text, kernel.__code__.co_filename, "exec"), scope)
         entry = scope["entry"]
@@ -129,7 +138,9 @@ class Native(Generic[P]):
         return lambda call: self.on(call, **others(call))
 
     def _command(self, *positional: Argument, **named: Argument) -> Command:
-        words, kept, at = list[int](), list[Array](), ""
+        words = list[int]()
+        kept = list[Array]()
+        at = ""
         try:
             arguments = self._signature.bind(*positional, **named)
             arguments.apply_defaults()
@@ -190,7 +201,8 @@ def unpacked(kinds: Sequence[Type]) -> Callable[[int], tuple[Argument, ...]]:
 
     @instruction(arguments, types.int64)
     def unpack(context: BaseContext, builder: IRBuilder, address: Value) -> Value:
-        block, places = builder.inttoptr(address, I64.as_pointer()), count()
+        block = builder.inttoptr(address, I64.as_pointer())
+        places = count()
 
         def word() -> Value:
             return builder.load(builder.gep(block, [I64(next(places))]))

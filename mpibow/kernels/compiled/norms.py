@@ -31,11 +31,14 @@ def normalise(
     """y = the normalised x; without means, by root mean squares. See `mpibow.ops.norms.Extents`."""
     size = channels * positions
     for row in range(rows):
-        at, first = 4 * row * size, 4 * (row % groups) * channels
+        at = 4 * row * size
+        first = 4 * (row % groups) * channels
         here = floats(x + at, size)
         there = floats(y + at, size)
-        scales, shifts = floats(weight + first, channels), floats(bias + first, channels)
-        mean, square = _f(0), _f(0)
+        scales = floats(weight + first, channels)
+        shifts = floats(bias + first, channels)
+        mean = _f(0)
+        square = _f(0)
         if bias:
             total = _f(0)
             for j in range(size):
@@ -56,7 +59,8 @@ def normalise(
             for c in range(channels):
                 part = row_at(x + at, c, positions)
                 made = there[c * positions : (c + 1) * positions]
-                scale, shift = inverse * scales[c], shifts[c]
+                scale = inverse * scales[c]
+                shift = shifts[c]
                 for j in range(positions):
                     made[j] = (part[j] - mean) * scale + shift
 
@@ -83,12 +87,17 @@ def normalise_back(
     if dbias:
         floats(dbias, groups * channels)[:] = 0
     for row in range(rows):
-        at, first = 4 * row * size, 4 * (row % groups) * channels
+        at = 4 * row * size
+        first = 4 * (row % groups) * channels
         scales = floats(weight + first, channels)
-        dscales, dshifts = floats(dweight + first, channels), floats(dbias + first, channels)
-        slope, here = floats(dy + at, size), floats(x + at, size)
-        mean, inverse = means[row] if dbias else _f(0), inverses[row]
-        total, along = _f(0), _f(0)
+        dscales = floats(dweight + first, channels)
+        dshifts = floats(dbias + first, channels)
+        slope = floats(dy + at, size)
+        here = floats(x + at, size)
+        mean = means[row] if dbias else _f(0)
+        inverse = inverses[row]
+        total = _f(0)
+        along = _f(0)
         if dbias == 0:
             for j in range(channels):
                 part = slope[j] * (here[j] * inverse)
@@ -106,7 +115,8 @@ def normalise_back(
                 start = at + 4 * c * positions
                 slope = floats(dy + start, positions)
                 here = floats(x + start, positions)
-                sums, parts = _f(0), _f(0)
+                sums = _f(0)
+                parts = _f(0)
                 for j in range(positions):
                     sums += slope[j]
                     parts += slope[j] * (here[j] - mean)
@@ -117,7 +127,8 @@ def normalise_back(
                 along += parts * scales[c]
         if dx == 0:
             continue
-        total, along = total / _f(size), along / _f(size) * inverse
+        total = total / _f(size)
+        along = along / _f(size) * inverse
         if positions == 1:
             made = floats(dx + at, size)
             for j in range(channels):
@@ -127,7 +138,8 @@ def normalise_back(
                 start = at + 4 * c * positions
                 slope = floats(dy + start, positions)
                 here = floats(x + start, positions)
-                made, scale = floats(dx + start, positions), scales[c]
+                made = floats(dx + start, positions)
+                scale = scales[c]
                 for j in range(positions):
                     made[j] = (slope[j] * scale - total - (here[j] - mean) * along) * inverse
 
@@ -156,7 +168,8 @@ def respond(
     power = _f(-beta)
     size = channels * places
     for image in range(images):
-        x_row, y_row = row_at(x, image, size), row_at(y, image, size)
+        x_row = row_at(x, image, size)
+        y_row = row_at(y, image, size)
         base_row = row_at(base, image, size)
         for c in range(channels):
             mine = base_row[c * places : (c + 1) * places]
@@ -188,15 +201,18 @@ def respond_back(
 ) -> None:
     """dx = dy base^-beta
     - 2 share beta x times the sum of part = x dy base^(-beta - 1) over the channels whose window has this one."""
-    power, slope = _f(-beta), _f(-2.0 * share * beta)
+    power = _f(-beta)
+    slope = _f(-2.0 * share * beta)
     size = channels * places
     for image in range(images):
-        x_row, dy_row = row_at(x, image, size), row_at(dy, image, size)
+        x_row = row_at(x, image, size)
+        dy_row = row_at(dy, image, size)
         dx_row = row_at(dx, image, size)
         base_row = row_at(base, image, size)
         for p in range(size):
             straight = dy_row[p] * base_row[p] ** power
-            dx_row[p], part[p] = straight, straight * x_row[p] / base_row[p]
+            dx_row[p] = straight
+            part[p] = straight * x_row[p] / base_row[p]
         for c in range(channels):
             mine = dx_row[c * places : (c + 1) * places]
             own = x_row[c * places : (c + 1) * places]

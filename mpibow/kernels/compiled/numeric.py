@@ -13,8 +13,10 @@ from .command import instruction
 from .native import FAST, integers, words
 
 Block = tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # of Philox: 32 bits each
-_f, _u = np.float32, np.uint64
-LOW, SHIFT = _u(0xFFFFFFFF), _u(32)
+_f = np.float32
+_u = np.uint64
+LOW = _u(0xFFFFFFFF)
+SHIFT = _u(32)
 M0 = _u(0xD2511F53)
 M1 = _u(0xCD9E8D57)
 W0 = _u(0x9E3779B9)
@@ -192,9 +194,14 @@ def normal(x: np.float32, bell: np.float32) -> np.float32:
 def philox(c0: np.uint64, c1: np.uint64, c2: np.uint64, c3: np.uint64, k0: np.uint64, k1: np.uint64) -> Block:
     """Philox4x32-10 of one counter, in 64-bit integers that hold 32 bits each; see mpibow.ops.philox."""
     for _ in range(10):
-        p0, p1 = c0 * M0, c2 * M1
-        c0, c1, c2, c3 = (p1 >> SHIFT) ^ c1 ^ k0, p1 & LOW, (p0 >> SHIFT) ^ c3 ^ k1, p0 & LOW
-        k0, k1 = (k0 + W0) & LOW, (k1 + W1) & LOW
+        p0 = c0 * M0
+        p1 = c2 * M1
+        c0 = (p1 >> SHIFT) ^ c1 ^ k0
+        c1 = p1 & LOW
+        c2 = (p0 >> SHIFT) ^ c3 ^ k1
+        c3 = p0 & LOW
+        k0 = (k0 + W0) & LOW
+        k1 = (k1 + W1) & LOW
     return c0, c1, c2, c3
 
 
@@ -202,7 +209,8 @@ def philox(c0: np.uint64, c1: np.uint64, c2: np.uint64, c3: np.uint64, k0: np.ui
 def counter_of(address: int, i: int) -> Block:
     """Seed, epoch and the two words of its number of sample i of the counters (n, 4) at `address`."""
     counter = integers(address + 16 * i, 4)
-    seed, epoch = _u(np.uint32(counter[0])), _u(np.uint32(counter[1]))
+    seed = _u(np.uint32(counter[0]))
+    epoch = _u(np.uint32(counter[1]))
     return seed, epoch, _u(np.uint32(counter[2])), _u(np.uint32(counter[3]))
 
 

@@ -68,7 +68,8 @@ def rows_by_columns(b: IRBuilder, left: Value, right: Value, out: Value, blocks:
 @emitted
 def mirror(b: IRBuilder, block: Value) -> None:
     """Copies the elements below the diagonal of (16, 16) to above it."""
-    lines, kind = [load(b, block, i * LINE) for i in range(ROWS)], ir.VectorType(ir.IntType(1), ROWS)
+    lines = [load(b, block, i * LINE) for i in range(ROWS)]
+    kind = ir.VectorType(ir.IntType(1), ROWS)
     for i, (line, column) in enumerate(zip(lines, columns_of(b, lines), strict=True)):
         below = ir.Constant(kind, [r >= i for r in range(ROWS)])
         store(b, b.select(below, line, column), block, i * LINE)
@@ -86,7 +87,8 @@ def _symmetric(left: int, right: int, out: int, panels: int, blocks: int) -> Non
 
     Symmetric to the bit: otherwise products that rely on it diverge, and weak directions lose a digit.
     """
-    panel, side = blocks * BLOCK, panels * BLOCK
+    panel = blocks * BLOCK
+    side = panels * BLOCK
     for p in range(panels):
         for q in range(p + 1):
             for j in range(0, ROWS, SIDE):
@@ -104,7 +106,9 @@ def _polynomial(square: int, power: int, factor: int, panels: int, numbers: Coef
     first, third, fifth = numbers
     _symmetric(square, square, power, panels, panels)
     side = ROWS * panels
-    s, p, f = floats(square, side * side), floats(power, side * side), floats(factor, side * side)
+    s = floats(square, side * side)
+    p = floats(power, side * side)
+    f = floats(factor, side * side)
     for i in range(side * side):
         f[i] = fifth * p[i] + third * s[i]
     for i in range(side):
@@ -158,7 +162,8 @@ def _write(y: int, width: int, rows: Array, columns: Array, step: Array) -> None
 @inlined
 def _largest(address: int, size: int) -> float:
     """The largest |element|, compared as integers: vectors compare these in any order, and NaN is the largest."""
-    x, bits = integers(address, size), np.int32(0)
+    x = integers(address, size)
+    bits = np.int32(0)
     for i in range(size):
         bits = max(bits, x[i] & np.int32(0x7FFFFFFF))
     return np.float64(as_float(bits))
@@ -190,24 +195,32 @@ def _orthogonal(
     iterations: int,
 ) -> None:
     """step <- the step of the matrix in the same place of `total`; `room` is 2 matrices and 4 squares, in panels."""
-    a, panels, blocks = len(rows), -(-len(rows) // ROWS), -(-len(columns) // ROWS)
-    side, width = ROWS * panels, ROWS * blocks
-    size, area = side * width, side * side
+    a = len(rows)
+    panels = -(-len(rows) // ROWS)
+    blocks = -(-len(columns) // ROWS)
+    side = ROWS * panels
+    width = ROWS * blocks
+    size = side * width
+    area = side * side
     x = room.ctypes.data
     y = x + 4 * size
     square = y + 4 * size
-    factor, power, whole = square + 4 * area, square + 8 * area, square + 12 * area
+    factor = square + 4 * area
+    power = square + 8 * area
+    whole = square + 12 * area
 
     _read(total, rows, columns, x, width)
     largest = _or_1(_largest(x, size))
     _scale(x, size, 1.0 / largest)  # no square overflows now, or is 0
     _symmetric(x, x, square, panels, blocks)
-    s, length = floats(square, area), 0.0
+    s = floats(square, area)
+    length = 0.0
     for i in range(a):
         length += s[_diagonal(i, side)]
     _scale(square, area, 1.0 / _or_1(length))
     _polynomial(square, power, factor, panels, numbers)
-    w, f = floats(whole, area), floats(factor, area)
+    w = floats(whole, area)
+    f = floats(factor, area)
     for i in range(area):
         w[i] = f[i]
     for _ in range(iterations - 1):

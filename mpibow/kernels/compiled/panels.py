@@ -69,7 +69,8 @@ def multiply_tiles(
     if tall * wide > TALL * WIDE:  # more sums than registers: never asked for
         return
     between = b.mul(k, I64(LINE)) if BESIDE else I64(LINE)  # of vectors: each is a panel, or they are one
-    some, last = first_lanes(b, rest), (wide - 1) * LINE
+    some = first_lanes(b, rest)
+    last = (wide - 1) * LINE
     with cgutils.for_range(b, count) as tiles:
         top = b.mul(tiles.index, I64(tall))
         start, to, beside = (b.add(x, b.mul(top, each)) for x, each in ((left, row), (out, out_row), (more, more_row)))
@@ -79,7 +80,8 @@ def multiply_tiles(
             for v in range(wide):
                 ask(b, b.add(to, b.mul(out_row, I64(r))), v * LINE, write=True)
         with cgutils.for_range(b, k) as loop:
-            here, along = b.add(panel, b.mul(loop.index, I64(min(wide, WIDE) * LINE))), b.mul(loop.index, step)
+            here = b.add(panel, b.mul(loop.index, I64(min(wide, WIDE) * LINE)))
+            along = b.mul(loop.index, step)
             scalar = cache(lambda r: scalar_at(b, b.add(lefts[r], along), 0))
             line = cache(lambda v: load(b, b.add(here, b.mul(between, I64(v))), 0))
             # What there is less of stays in registers.
@@ -116,7 +118,8 @@ def pack(b: IRBuilder, wide: int, source: Value, panel: Value, k: Value, row: Va
     from each other."""
     some = first_lanes(b, rest)
     with cgutils.for_range(b, k) as loop:
-        start, to = b.add(source, b.mul(loop.index, row)), b.add(panel, b.mul(loop.index, step))
+        start = b.add(source, b.mul(loop.index, row))
+        to = b.add(panel, b.mul(loop.index, step))
         later = b.add(start, b.mul(row, I64(AHEAD)))
         for v in range(wide):
             last = v == wide - 1
@@ -131,7 +134,8 @@ def pack_turned(
 ) -> None:
     """16 lines of a panel, `step` from each other, <- columns of up to 16 rows of the source: 0 beyond the last column,
     anything beyond the last row."""
-    some, lines = first_lanes(b, columns), list[Value]()
+    some = first_lanes(b, columns)
+    lines = []
     for i in range(16):
         there = b.icmp_signed("<", I64(i), rows)
         place = b.add(source, b.select(there, b.mul(row, I64(i)), I64(0)))

@@ -23,7 +23,8 @@ FEW = 16  # rows: they are packed in place of the right factor's columns
 
 def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
     """The floats of scratch that `product` needs; `transposed` refers to the left factor."""
-    deep, lines = min(k, DEEP), -(-n // 16)
+    deep = min(k, DEEP)
+    lines = -(-n // 16)
     lefts = -(-min(m, ROWS) // GROUP) * GROUP * deep if transposed else 0
     return (deep + 16) * min(lines, NEAR) * 16 + lefts
 
@@ -51,16 +52,19 @@ def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None
     lines, parts = _even(n)
     most = 16 if step == 4 else k
     for begin in range(0, k, most):
-        at, deep = 0, min(most, k - begin)
+        at = 0
+        deep = min(most, k - begin)
         for part in range(parts):
             vectors = _share(lines, parts, part)
-            panel, last = place + (at * k + begin * vectors) * LINE, n - 16 * (at + vectors - 1)
+            panel = place + (at * k + begin * vectors) * LINE
+            last = n - 16 * (at + vectors - 1)
             if step == 4:
                 pack(vectors, right + begin * row + at * LINE, panel, deep, row, vectors * LINE, min(16, last))
             else:
                 for v in range(vectors):
                     for i in range(0, k, 16):
-                        first, columns = right + 16 * (at + v) * step + 4 * i, min(16, n - 16 * (at + v))
+                        first = right + 16 * (at + v) * step + 4 * i
+                        columns = min(16, n - 16 * (at + v))
                         pack_turned(first, panel + (i * vectors + v) * LINE, step, vectors * LINE, columns, k - i)
             at += vectors
 
@@ -91,7 +95,8 @@ def by_panels(
             vectors = _share(lines, parts, part)
             i = begin
             while i < end:
-                tall, most = TALLEST if vectors < WIDE else highest, min(end - i, GROUP - i % GROUP)
+                tall = TALLEST if vectors < WIDE else highest
+                most = min(end - i, GROUP - i % GROUP)
                 while tall > most:
                     tall = max(4, tall - 4) if tall > 4 else tall // 2
                 count = most // tall
@@ -140,13 +145,15 @@ def product(
     if m <= FEW and left_step == 4 != right_step and k + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
         for i in range(0, k, 16):  # the rows are the panel, by which the right factor's contiguous columns pass
             pack_turned(left + 4 * i, place + i * LINE, left_row, LINE, m, k - i)
-        block, turned = place + (k + 16) * LINE, place + (k + 32) * LINE
+        block = place + (k + 16) * LINE
+        turned = place + (k + 32) * LINE
         for j in range(0, n, 16):
             columns = min(16, n - j)
             by_panels(right + j * right_step, place, block, columns, 16, k, right_step, 4, 0, LINE, 0, 0)
             turn(block, turned)
             for r in range(m):
-                target, found = floats(out + r * out_row + 4 * j, columns), floats(turned + r * LINE, columns)
+                target = floats(out + r * out_row + 4 * j, columns)
+                found = floats(turned + r * LINE, columns)
                 other = floats(more + r * more_row + 4 * j, columns)
                 for c in range(columns):
                     target[c] = found[c] + other[c] if more else found[c]
@@ -158,12 +165,20 @@ def product(
         rows = min(ROWS, m - top)
         for begin in range(0, k, DEEP):
             deep = min(DEEP, k - begin)
-            source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, GROUP * left_row
+            source = left + top * left_row + begin * left_step
+            row = left_row
+            step = left_step
+            group = GROUP * left_row
             if left_step != 4:
                 for i in range(0, rows, GROUP):
-                    here, beside, to = source + 4 * i, min(GROUP, rows - i), lefts + i * 4 * deep
+                    here = source + 4 * i
+                    beside = min(GROUP, rows - i)
+                    to = lefts + i * 4 * deep
                     pack((beside + 15) // 16, here, to, deep, left_step, 4 * GROUP, (beside - 1) % 16 + 1)
-                source, row, step, group = lefts, 4, 4 * GROUP, 4 * GROUP * deep
+                source = lefts
+                row = 4
+                step = 4 * GROUP
+                group = 4 * GROUP * deep
             added, added_row = (more, more_row) if begin == 0 else (out, out_row)
             together = rows if deep > 64 else GROUP  # of few terms, so few rows that results are written on and on
             at = 0
@@ -172,7 +187,8 @@ def product(
                 columns = min(16 * vectors, n - 16 * at)
                 lay_out(right + begin * right_row + 16 * at * right_step, place, columns, deep, right_row, right_step)
                 for i in range(0, rows, together):
-                    these, here = min(together, rows - i), source + i // GROUP * group
+                    these = min(together, rows - i)
+                    here = source + i // GROUP * group
                     beside = added + (top + i) * added_row + at * LINE if added else 0
                     to = out + (top + i) * out_row + at * LINE
                     by_panels(here, place, to, these, columns, deep, row, step, group, out_row, beside, added_row)
@@ -187,7 +203,8 @@ def laid_out(n: int, k: int) -> int:
 @numba.njit(inline="always")
 def copied(source: int, target: int, count: int) -> None:
     """target <- source, so many floats."""
-    x, y = floats(source, count), floats(target, count)
+    x = floats(source, count)
+    y = floats(target, count)
     for i in range(count):
         y[i] = x[i]
 

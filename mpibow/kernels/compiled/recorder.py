@@ -32,7 +32,8 @@ _VERSIONS = dict[tuple[Any, DType], Version]()  # by function, and the type of i
 def command(function: Any, *arguments: Argument) -> Command:
     """The call of a function of `jit`. Its arguments' types follow from the first one's: arrays, which are contiguous,
     tuples of them, numbers."""
-    key, words = (function, arguments[0].dtype), [*map(_words, arguments)]
+    key = (function, arguments[0].dtype)
+    words = [*map(_words, arguments)]
     if key not in _VERSIONS:
         _VERSIONS[key] = Version(partial(_called, function, [*map(numba.typeof, arguments)]))
     block = np.array([word for each in words for word in each], np.int64)
@@ -46,7 +47,8 @@ class Recorder:
     pass's last two arguments are its first chunk and the end of its chunks."""
 
     def __init__(self) -> None:
-        self._calls, self._next = list[tuple[Any, Array, list[int], list[Argument]]](), 0
+        self._calls = list[tuple[Any, Array, list[int], list[Argument]]]()
+        self._next = 0
         self._command = together(())
 
     def record(self, work: Callable[..., object], chunks: range) -> Command:
@@ -59,7 +61,8 @@ class Recorder:
         return self._command
 
     def _do(self, function: Any, *arguments: Argument) -> None:
-        n, self._next = self._next, self._next + 1
+        n = self._next
+        self._next = self._next + 1
         if n < len(self._calls) and self._calls[n][0] is function:
             _, block, ends, known = self._calls[n]
             for i, each in enumerate(arguments):

@@ -120,16 +120,19 @@ def peaks_back(
     axes: Words,
 ) -> None:
     """Like `total`: dx = dy where x = y, shared by equals, else 0."""
-    slope, share_of = floats(dy, n), floats(shares, n)
+    slope = floats(dy, n)
+    share_of = floats(shares, n)
     share_of[:] = 0
     for block in range(blocks):
-        start, at = 4 * block * rows * columns, start_of(axes, block)
+        start = 4 * block * rows * columns
+        at = start_of(axes, block)
         for i in range(rows):
             x_row = row_at(x + start, i, columns)
             if column_step == 0:
                 y_row = row_at(y, at + i * row_step, 1)
                 own = row_at(shares, at + i * row_step, 1)
-                equal, best = _f(0), y_row[0]
+                equal = _f(0)
+                best = y_row[0]
                 for j in range(columns):
                     equal += _f(1) if x_row[j] == best else _f(0)
                 own[0] += equal
@@ -141,14 +144,16 @@ def peaks_back(
     for i in range(n):
         share_of[i] = slope[i] / share_of[i]
     for block in range(blocks):
-        start, at = 4 * block * rows * columns, start_of(axes, block)
+        start = 4 * block * rows * columns
+        at = start_of(axes, block)
         for i in range(rows):
             x_row = row_at(x + start, i, columns)
             dx_row = row_at(dx + start, i, columns)
             if column_step == 0:
                 y_row = row_at(y, at + i * row_step, 1)
                 own = row_at(shares, at + i * row_step, 1)
-                best, share = y_row[0], own[0]
+                best = y_row[0]
+                share = own[0]
                 for j in range(columns):
                     dx_row[j] = share * (_f(1) if x_row[j] == best else _f(0))
             else:

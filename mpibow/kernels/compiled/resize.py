@@ -12,7 +12,9 @@ from .command import Command
 from .native import Doubles, Words, native_stepwise, octets
 from .numeric import inlined
 
-_i, _b, _u = np.int32, np.uint8, np.uint64
+_i = np.int32
+_b = np.uint8
+_u = np.uint64
 _HALF = np.int32(1 << (BITS - 1))
 
 
@@ -22,15 +24,19 @@ def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Arr
     """The reference's taps; near the end of the line they begin earlier, with weights 0, so that none reads past it."""
     scale = length / count
     spread = max(scale, 1.0)
-    lows, highs, most = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    lows = np.empty(count, np.int64)
+    highs = np.empty(count, np.int64)
+    most = 0
     for i in range(count):
         centre = first + (i + 0.5) * scale
         lows[i] = max(int(centre - spread + 0.5), 0)
         highs[i] = min(int(centre + spread + 0.5), size)
         most = max(most, highs[i] - lows[i])
-    weights, line = np.zeros((count, most), np.int32), np.empty(most)
+    weights = np.zeros((count, most), np.int32)
+    line = np.empty(most)
     for i in range(count):
-        centre, total = first + (i + 0.5) * scale, 0.0
+        centre = first + (i + 0.5) * scale
+        total = 0.0
         for tap in range(highs[i] - lows[i]):
             line[tap] = max(1.0 - abs((tap + lows[i] - centre + 0.5) * (1.0 / spread)), 0.0)
             total += line[tap]
@@ -44,16 +50,22 @@ def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Arr
 @inlined
 def _columns(row: Array, lows: Array, weights: Array, line: Array) -> None:
     """A row of pixels to line (3 s,), plane by plane. `lows` are in bytes."""
-    size, most = len(lows), _u(weights.shape[1])
+    size = len(lows)
+    most = _u(weights.shape[1])
     for x in range(size):
-        red, green, blue, at = _HALF, _HALF, _HALF, _u(lows[x])
+        red = _HALF
+        green = _HALF
+        blue = _HALF
+        at = _u(lows[x])
         for tap in range(most):
             weight = weights[x, tap]
             red += weight * _i(row[at])
             green += weight * _i(row[at + _u(1)])
             blue += weight * _i(row[at + _u(2)])
             at += _u(3)
-        line[x], line[x + size], line[x + 2 * size] = _b(red >> BITS), _b(green >> BITS), _b(blue >> BITS)
+        line[x] = _b(red >> BITS)
+        line[x + size] = _b(green >> BITS)
+        line[x + 2 * size] = _b(blue >> BITS)
 
 
 @inlined
@@ -63,11 +75,13 @@ def _rows(ring: Array, low: int, weights: Array, sums: Array, out: Array, stride
     for x in range(len(sums)):
         sums[x] = _HALF
     for tap in range(len(weights)):
-        line, weight = ring[(low + tap) % len(ring)], weights[tap]
+        line = ring[(low + tap) % len(ring)]
+        weight = weights[tap]
         for x in range(len(sums)):
             sums[x] += weight * _i(line[x])
     for plane in range(3):
-        target, source = out[plane * stride :], sums[plane * size :]
+        target = out[plane * stride :]
+        source = sums[plane * size :]
         for x in range(size):
             target[x] = _b(source[x] >> BITS)
 
@@ -77,10 +91,14 @@ def resized(size: int, images: Words, parts: Words, sides: Words, windows: Doubl
     """As in `resize`."""
     sums = np.empty(3 * size, np.int32)
     for i in range(len(images)):
-        top, left, width = parts[4 * i], parts[4 * i + 1], parts[4 * i + 3]
+        top = parts[4 * i]
+        left = parts[4 * i + 1]
+        width = parts[4 * i + 3]
         columns, across = taps(windows[4 * i + 1], windows[4 * i + 3], size, sides[2 * i + 1])
         rows, down = taps(windows[4 * i], windows[4 * i + 2], size, sides[2 * i])
-        ring, out, next_row = np.empty((down.shape[1], 3 * size), np.uint8), octets(outs[i], 3 * size * size), rows[0]
+        ring = np.empty((down.shape[1], 3 * size), np.uint8)
+        out = octets(outs[i], 3 * size * size)
+        next_row = rows[0]
         for x in range(size):
             columns[x] = 3 * (columns[x] - left)
         for y in range(size):

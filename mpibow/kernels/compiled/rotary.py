@@ -15,10 +15,14 @@ from .native import Address, floats, native
 def turn(x: Address, y: Address, cos: Address, sin: Address, rows: int, positions: int, half: int) -> None:
     """cos and sin are (positions, half), x and y (rows, 2 half)."""
     for row in range(rows):
-        at, place = 8 * row * half, 4 * (row % positions) * half
-        x0, x1 = floats(x + at, half), floats(x + at + 4 * half, half)
-        y0, y1 = floats(y + at, half), floats(y + at + 4 * half, half)
-        c, s = floats(cos + place, half), floats(sin + place, half)
+        at = 8 * row * half
+        place = 4 * (row % positions) * half
+        x0 = floats(x + at, half)
+        x1 = floats(x + at + 4 * half, half)
+        y0 = floats(y + at, half)
+        y1 = floats(y + at + 4 * half, half)
+        c = floats(cos + place, half)
+        s = floats(sin + place, half)
         for j in range(half):
             y0[j] = x0[j] * c[j] - x1[j] * s[j]
             y1[j] = x1[j] * c[j] + x0[j] * s[j]

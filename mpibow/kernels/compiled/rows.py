@@ -22,7 +22,8 @@ def take(
         place[i] = min(max(index_at(numbers, i), 0), last) * step
         if len(starts):
             place[i] += starts[i]
-        source, y_row = row_at(x, place[i], width), row_at(y, i, width)
+        source = row_at(x, place[i], width)
+        y_row = row_at(y, i, width)
         for j in range(width):
             y_row[j] = source[j]
 
@@ -105,7 +106,8 @@ def factorised(
 
 
 def _tables(call: Call) -> Arguments:
-    op, (users, items, *_) = call.op, call.x
+    op = call.op
+    (users, items, *_) = call.x
     return {"users": users, "items": items, "rows": op.users, "columns": op.items}
 
 

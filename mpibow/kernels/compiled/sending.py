@@ -71,7 +71,8 @@ def update(
     first: int,
     last: int,
 ) -> None:
-    number, k = weights.dtype.type, len(weights)
+    number = weights.dtype.type
+    k = len(weights)
     own = rounded(values, number)
     made = np.empty(BLOCK, weights.dtype)
     us = np.empty(BLOCK, weights.dtype)
@@ -82,12 +83,14 @@ def update(
             continue
         square = 0.0 if begin and start == c * chunk else squares[c]
         for row in range(0, k, 2):
-            a, p = start, 0
+            a = start
+            p = 0
             while a < stop:
                 p = span_of(ends, p, a)
                 b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
                 for i in range(row, min(row + 2, k)):
-                    g, u = gradient_of(gradients[i], a, b, factors, f, made), us[: b - a]
+                    g = gradient_of(gradients[i], a, b, factors, f, made)
+                    u = us[: b - a]
                     _row(
                         weights[i, a:b],
                         parts(states, i, a - origin, b - origin),

@@ -60,12 +60,15 @@ def work(
 
     `ready` is called to write more parts, `done` for each part that is summed, in order, once ranks have MET.
     """
-    mine, before, count = numbers[MINE], numbers[BEFORE], len(pieces)
+    mine = numbers[MINE]
+    before = numbers[BEFORE]
+    count = len(pieces)
     for _ in range(numbers[PAUSES]):
         if execute(ready) >= 0:
             return FAILED
         board[mine, BOARD] = before + steps[WRITTEN]
-        written, moved = board[:, BOARD].min() - before, True
+        written = board[:, BOARD].min() - before
+        moved = True
         while moved:
             moved = False
             while (
@@ -89,7 +92,8 @@ def work(
         board[mine, BOARD + 1] = before + min(
             written, pieces[window[FIRST], PART] if window[FIRST] < count else numbers[PARTS]
         )
-        ended, moved = board[:, BOARD + 1].min() - before, False
+        ended = board[:, BOARD + 1].min() - before
+        moved = False
         while numbers[MET] and steps[SUMMED] < ended:
             if execute(done) >= 0:
                 return FAILED
@@ -109,7 +113,8 @@ def work(
 
 def rehearse() -> None:
     """Compiles what adds up float32."""
-    one, table = np.zeros(1, np.float32), np.zeros((0, 5), np.int64)
+    one = np.zeros(1, np.float32)
+    table = np.zeros((0, 5), np.int64)
     for function in (add, put):
         command(function, one, one)()
     none, numbers = np.zeros((0, 3), np.int64), np.zeros(9, np.int64)  # no pauses: it returns at once
@@ -134,20 +139,28 @@ class Sums:
         self._begins = ends[:-1]
         self._pieces = np.array([[i for i, _ in pieces], ends[:-1], ends[1:]]).T.copy()
         self._table = np.concatenate([np.zeros((0, 5), np.int64), *(table for _, table in pieces)])
-        self._window, self._board, self._kept, self._error = np.zeros(2, np.int64), board, parts, error
-        test, sleep = address("MPI_Testall", library), address("usleep")
+        self._window = np.zeros(2, np.int64)
+        self._board = board
+        self._kept = parts
+        self._error = error
+        test = address("MPI_Testall", library)
+        sleep = address("usleep")
         self._numbers = np.array([mine, 0, len(parts), 0, test, sleep, 0, 0, 1])
 
     def begin(self, before: int) -> None:
         """`before` parts have been on the board."""
-        self._pieces[:, AT], self._window[:], self._numbers[BEFORE] = self._begins, 0, before
+        self._pieces[:, AT] = self._begins
+        self._window[:] = 0
+        self._numbers[BEFORE] = before
 
     def work(
         self, ready: Array, done: Array, steps: Array, met: bool, meeting: Row | None, pauses: Sequence[int]
     ) -> bool:
         """As `work` above; whether all is over. `pauses`: two in us, and how many."""
-        numbers, asked = self._numbers, np.array([meeting] if meeting else [], np.int64).reshape(-1, 5)
-        numbers[MET], numbers[PAUSE:] = met, pauses
+        numbers = self._numbers
+        asked = np.array([meeting] if meeting else [], np.int64).reshape(-1, 5)
+        numbers[MET] = met
+        numbers[PAUSE:] = pauses
         code = work(self._table, self._pieces, self._window, steps, self._board, numbers, ready, done, asked)
         if code > 0:
             raise self._error(code)

@@ -19,7 +19,8 @@ Gates = Literal[3, 4]
 @inlined
 def _open(address: int, bias: int, units: int) -> None:
     """A gate <- its sigmoid, with a bias."""
-    x, b = floats(address, units), floats(bias, units)
+    x = floats(address, units)
+    b = floats(bias, units)
     for j in range(units):
         x[j] = sigmoid(x[j] + b[j])
 
@@ -63,7 +64,8 @@ def run_steps(
     one, row, wide = 4 * units, 4 * number * units, number * units  # bytes of a gate, and of all
     lay_out(weight, laid, wide, units, 4, one)
     for step in range(t):
-        here, between = gates + step * row, t * row
+        here = gates + step * row
+        between = t * row
         to, to_row, more, more_row = (here, between, here, between) if number == 4 else (part, row, bias, 0)
         before, before_row = (y + (step - 1) * one, t * one) if step else (first, one)
         if before:
@@ -92,7 +94,8 @@ def _remember(gate: int, bias: int, cell: int, before: int, units: int) -> None:
     _open(gate, bias, units)
     _open(gate + one, bias + one, units)
     i, f, g = _three(gate, units)
-    c, b = floats(cell, units), floats(bias + 2 * one, units)
+    c = floats(cell, units)
+    b = floats(bias + 2 * one, units)
     for j in range(units):
         g[j] = tanh(g[j] + b[j])
     if before:
@@ -125,7 +128,8 @@ def _mix(gate: int, said: int, inner: int, y: int, before: int, units: int) -> N
     _open(gate + one, said + one, units)
     copied(said + 2 * one, inner, units)
     r, z, m = _three(gate, units)
-    own, out = floats(inner, units), floats(y, units)
+    own = floats(inner, units)
+    out = floats(y, units)
     for j in range(units):
         m[j] = tanh(m[j] + r[j] * own[j])
     if before:
@@ -164,14 +168,16 @@ def return_steps(
     """The gradients of the gates, for the inputs and, in `dinner`, for the last output, which are an LSTM's same; and
     past, y of the step before. dh and dc (n, units) become the gradients of the first y and c, where these are arrays.
     """
-    one, row = 4 * units, 4 * number * units
+    one = 4 * units
+    row = 4 * number * units
     lay_out(weight, laid, units, number * units, one, 4)
     copied(dlast, dh, n * units)
     if number == 4:
         copied(dcell, dc, n * units)
     for step in range(t - 1, -1, -1):
         for i in range(n):
-            at, offset = (i * t + step) * one, i * one
+            at = (i * t + step) * one
+            offset = i * one
             gate = gates + number * at
             dgate = dgates + number * at
             h = dh + offset
@@ -187,7 +193,8 @@ def return_steps(
                 _mix_back(gate, dgate, dinner + 3 * at, inner + at, past + at, dy + at, h, units)
         if step or first:
             more, more_row = (0, 0) if number == 4 else (dh, one)
-            left, apart = dinner + step * row, t * row
+            left = dinner + step * row
+            apart = t * row
             by_panels(left, laid, dh, n, units, number * units, apart, 4, GROUP * apart, one, more, more_row)
 
 
@@ -198,7 +205,8 @@ def _let_out_back(gate: int, dgate: int, tanhs: int, dy: int, dh: int, dc: int, 
     do = floats(dgate, units)
     h = floats(tanhs, units)
     dc_ = floats(dc, units)
-    here, behind = floats(dy, units), floats(dh, units)
+    here = floats(dy, units)
+    behind = floats(dh, units)
     for j in range(units):
         do[j] = here[j] + behind[j]
     for j in range(units):
@@ -210,7 +218,9 @@ def _let_out_back(gate: int, dgate: int, tanhs: int, dy: int, dh: int, dc: int, 
 @inlined
 def _remember_back(gate: int, dgate: int, dc: int, before: int, units: int) -> None:
     """The gradients of i, f, g and the c of the step before, from the gradient of c."""
-    (i, f, g), (di, df, dg), d = _three(gate, units), _three(dgate, units), floats(dc, units)
+    (i, f, g) = _three(gate, units)
+    (di, df, dg) = _three(dgate, units)
+    d = floats(dc, units)
     for j in range(units):
         di[j] = d[j] * g[j] * (i[j] * (_f(1) - i[j]))
     for j in range(units):

@@ -39,7 +39,8 @@ def enlarge(
         for i in range(high):
             x0 = row_at(x, image * h + above[i], w)
             x1 = row_at(x, image * h + below[i], w)
-            y_row, share = row_at(y, image * high + i, wide), down[i]
+            y_row = row_at(y, image * high + i, wide)
+            share = down[i]
             if back:
                 line[:] = 0
                 for j in range(wide):

@@ -12,7 +12,8 @@ from numba.extending import intrinsic
 
 from mpibow.kernels.isa import isa
 
-F32, F64 = ir.FloatType(), ir.DoubleType()
+F32 = ir.FloatType()
+F64 = ir.DoubleType()
 BYTE = ir.IntType(8)
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)

@@ -165,7 +165,8 @@ def sgd_update(step: StepArrays, total: Array | None = None, *, local: Local, sc
     gradients = whole(step.gradients, step.factors)
     for each, kept, limit in local.parts(step):
         for _, part in _slices(chunks, limit, each.start):
-            w, u = weights[0, part], _sum(gradients, part)
+            w = weights[0, part]
+            u = _sum(gradients, part)
             u *= weights.dtype.type(scale)
             _step(each, kept, part, 0, w, u)
             w += u

@@ -20,7 +20,8 @@ def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Arr
     lows = np.maximum((centres - spread + 0.5).astype(np.int64), 0)
     highs = np.minimum((centres + spread + 0.5).astype(np.int64), size)
     k = int((highs - lows).max())
-    weights, total = np.zeros((count, k)), np.zeros(count)
+    weights = np.zeros((count, k))
+    total = np.zeros(count)
     for tap in range(k):  # one after the other, so that all kernel sets compute the same sums
         distance = np.abs((tap + lows - centres + 0.5) * (1.0 / spread))
         weights[:, tap] = np.where(tap < highs - lows, np.maximum(1.0 - distance, 0.0), 0.0)
@@ -35,10 +36,12 @@ def resize(image: Array, part: Array, sides: Array, window: Array, out: Array) -
     `reach` returns. Columns first, then rows, rounded after each: Pillow's BILINEAR with a box, to the bit where Pillow
     takes columns first as well.
     """
-    size, (top, left, height, width) = out.shape[1], map(float, window)
+    size = out.shape[1]
+    (top, left, height, width) = map(float, window)
     lows, down = taps(top, height, size, int(sides[0]))
     columns, across = taps(left, width, size, int(sides[1]))
-    lows, columns = lows - part[0], columns - part[1]
+    lows = lows - part[0]
+    columns = columns - part[1]
     rows = image[lows[0] : lows[-1] + down.shape[1]]
     wide = _line(rows.transpose(2, 0, 1), columns, across)  # (3, h, s)
     out[...] = _line(wide.transpose(0, 2, 1), lows - lows[0], down).transpose(0, 2, 1)
@@ -46,7 +49,8 @@ def resize(image: Array, part: Array, sides: Array, window: Array, out: Array) -
 
 def _line(pixels: Array, lows: Array, weights: Array) -> Array:
     """pixels (..., n) resampled to (..., len(lows))."""
-    half, last = 1 << (BITS - 1), pixels.shape[-1] - 1
+    half = 1 << (BITS - 1)
+    last = pixels.shape[-1] - 1
     total = np.full((*pixels.shape[:-1], len(lows)), half, np.int32)
     for tap in range(weights.shape[1]):
         total += weights[:, tap] * pixels[..., np.minimum(lows + tap, last)].astype(np.int32)

@@ -229,5 +229,6 @@ def in_blocks(op: Op, shapes: Shapes, given: Tags) -> Formats:
 
 def _grouped(op: Conv2d, shapes: Shapes) -> Shape:
     """The weight's shape in oneDNN."""
-    g, c = op.groups, shapes.x[0][1]
+    g = op.groups
+    c = shapes.x[0][1]
     return (op.channels, c, *op.kernel) if g == 1 else (g, op.channels // g, c // g, *op.kernel)

@@ -36,7 +36,8 @@ def transposed(library: Library) -> Kernel:
         return Buffers(forward=back, backward={**back, **there, **gradient, "scratch": scratch})
 
     def forward(call: Call) -> Run:
-        x, y = call.x0, call.y
+        x = call.x0
+        y = call.y
         runs = convolution.of_inputs(_call(call, x=(y,), y=x, dx=(y,)), x)
         if "bias" in call.w:
             runs.append(each_channel(call, y, call.w["bias"]))

@@ -6,7 +6,7 @@ import numpy as np
 
 from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled import matmul
-from mpibow.kernels.compiled.command import Command, together
+from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.factors import LANES, NEAR, spread, write_factors
 from mpibow.kernels.compiled.products import column_sums, room, room_spec
 from mpibow.kernels.isa import isa
@@ -62,7 +62,8 @@ def inner_product(library: Library) -> Kernel:
         return replace(chosen, factors={"weight": rank}) if rank and chosen.w["weight"] == TILES else chosen
 
     def buffers(op: Dense, shapes: Shapes) -> Buffers:
-        trio, (batch, inputs) = trio_of(op, shapes), shapes.x[0]
+        trio = trio_of(op, shapes)
+        batch, inputs = shapes.x[0]
         backward = dict(trio.buffers.backward)
         if trio.data and trio.back == TILES and LANES == 16 and op.units % 16 == inputs % 8 == 0 and batch <= FEW:
             backward["sums"] = (batch * NEAR * 16,), FLOAT
@@ -71,11 +72,13 @@ def inner_product(library: Library) -> Kernel:
         return replace(trio.buffers, backward=backward)
 
     def backward(call: Call) -> Run:
-        trio, (batch, inputs) = trio_of(call.op, call.shapes), call.shapes.x[0]
-        runs = list[Command]()
+        trio = trio_of(call.op, call.shapes)
+        batch, inputs = call.shapes.x[0]
+        runs = []
         rank = call.shapes.formats.factors.get("weight")
         if call.dw and rank:
-            factors, bias = call.dw["weight"].reshape(-1), call.dw.get("bias")
+            factors = call.dw["weight"].reshape(-1)
+            bias = call.dw.get("bias")
             runs.append(write_factors.on(call, out=factors, bias=bias, batch=batch, inputs=inputs, rank=rank))
         elif call.dw and by_tiles(trio):
             tiles = call.dw["weight"].reshape(-1, inputs, LANES)

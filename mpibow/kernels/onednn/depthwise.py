@@ -116,7 +116,9 @@ def differentiate(
 ) -> None:
     """The gradients of weight (c, taps) and bias (c,); or, if `back`, x = the gradient of the inputs, computed from dy
     and the weight. Last rows and columns of kernel, stride, padding, dilation; lines (taps + 1, lanes) is scratch."""
-    line, area, blocks = 4 * lanes, rows * columns, -(-channels // lanes)
+    line = 4 * lanes
+    area = rows * columns
+    blocks = -(-channels // lanes)
     taps = floats(lines, (area + 1) * lanes)
     for block in range(blocks):
         mine = min(lanes, channels - block * lanes)
@@ -137,8 +139,11 @@ def differentiate(
                     begin, end = _inside(left, across, w, wide)
                     for t in range(first, last, TAPS):
                         here = plane + ((top + t * tall) * w + left + begin * across) * line
-                        there, to = outputs + (i * wide + begin) * line, lines + (t * columns + j) * line
-                        some, step, pitch = min(TAPS, last - t), across * line, tall * w * line
+                        there = outputs + (i * wide + begin) * line
+                        to = lines + (t * columns + j) * line
+                        some = min(TAPS, last - t)
+                        step = across * line
+                        pitch = tall * w * line
                         if back:
                             _scatter(lanes, some, here, there, to, step, pitch, columns * line, end - begin)
                         else:

@@ -34,7 +34,8 @@ def rewrite(graph: Graph, training: bool) -> Graph:
 
 class _Finder:
     def __init__(self, graph: Graph) -> None:
-        self._graph, self._readers = graph, only_readers(graph)
+        self._graph = graph
+        self._readers = only_readers(graph)
         self._made = {name: node for node in graph.nodes for name in node.made}
 
     def cut(self, name: str) -> tuple[str, list[Node]] | None:
@@ -91,7 +92,7 @@ class _Finder:
 def heads_together(graph: Graph) -> Graph:
     """Attention whose heads are cut out of (n, t, heads d) and joined again: one operator, without copies."""
     finder = _Finder(graph)
-    taken = dict[str, Node]()
+    taken = {}
     inside = set[str]()
     for node in graph.nodes:
         if (found := finder.found(node)) is not None:
@@ -104,7 +105,7 @@ def turned_together(graph: Graph) -> Graph:
     """Products of transposed matrices: strides express the transpose, without a copy."""
     readers = only_readers(graph)
     turns = {node.name: node.inputs[0] for node in graph.nodes if _turns(node) and node.name in readers}
-    taken = dict[str, Node]()
+    taken = {}
     inside = set[str]()
     for node in graph.nodes:
         if not isinstance(node.op, Matmul):

@@ -253,7 +253,8 @@ def _kind(shapes: Shapes) -> c_int:
 @cache
 def _tags(library: Library, rank: int) -> dict[str, int]:
     """The numbers of the library's tags for tensors of `rank` axes, found by a query of each number."""
-    c, found = library.c, dict[str, int]()
+    c = library.c
+    found = dict[str, int]()
     for number in range(2, 1000):
         value = c_void_p()
         if c.dnnl_memory_desc_create_with_tag(byref(value), rank, Dims(*[64] * rank), FLOAT32, number) != 0:

@@ -45,7 +45,8 @@ def convolve(
     """y = the convolution of x (n, 16 c, stride high, stride wide), with a relu if `relu`; y has 16 k channels."""
     floats(zeros, 32)[:] = 0
     row, target = stride * wide * LINE, wide * LINE  # bytes of a row of x, and of y
-    plane, place = stride * high * row, high * target
+    plane = stride * high * row
+    place = high * target
     for block in range(0, k, 2):
         for part in range(c):
             taps = weight + (block * c + part) * TAPS
@@ -94,7 +95,8 @@ def spread(
     floats(zeros, 32)[:] = 0
     row = wide * LINE
     target = stride * wide * LINE
-    plane, place = high * row, stride * high * target
+    plane = high * row
+    place = stride * high * target
     for part in range(0, c, 2):
         for block in range(k):
             for tap in range(2 * 9):
@@ -136,8 +138,10 @@ def differentiate(
     x: Address, dy: Address, dweight: Address, n: int, c: int, k: int, high: int, wide: Wide, stride: Stride
 ) -> None:
     """dweight = the gradient of the weights."""
-    row, target = stride * wide * LINE, wide * LINE
-    plane, place = stride * high * row, high * target
+    row = stride * wide * LINE
+    target = wide * LINE
+    plane = stride * high * row
+    place = high * target
     for block in range(0, k, 2):
         for part in range(c):
             for r in range(3):

@@ -111,7 +111,7 @@ def slow(forward: Primitive, data: Primitive | None = None, weights: Primitive |
 
 def once(make: Callable[[R, Shapes], M]) -> Callable[[R, Shapes], M]:
     """`make`, which is called once for an operator and its shapes in one layout."""
-    made = dict[object, M]()
+    made = {}
 
     def find(op: R, shapes: Shapes) -> M:
         key = op, shapes.x, shapes.y, shapes.formats.y, shapes.training, bool(shapes.wanted)

@@ -33,7 +33,8 @@ MODULES = [(source, source, "", 0) for source in sorted(set(KERNELS.values()))]
 MODULES += [(key, "steps.cu", cuda_source.source(each.formula), 64) for key, each in STEPS.items()]
 MODULES += [(f"pull, {key}", "update.cu", cuda_source.sending(each.formula, PULL), 64) for key, each in STEPS.items()]
 # Of these many, each for one architecture in turn: they differ in a line of arithmetic.
-LINES = [(each.__name__, "apply.cu", cuda_source.applying(formula(each)), 0) for each in rule_formulas.APPLY.values()]
+RULES = [*rule_formulas.APPLY.values(), rule_formulas.lag]
+LINES = [(each.__name__, "apply.cu", cuda_source.applying(formula(each)), 0) for each in RULES]
 LINES += [
     (name(case), "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu", header(case.op), 64)
     for case in CASES

@@ -189,7 +189,7 @@ def test_a_rule_that_sends_nothing_leaves_the_total():
     )  # fmt: skip
 
 
-@given(st.sampled_from(list(rule_formulas.APPLY.values())), SIZES, ROWS, NUMBERS, st.booleans())
+@given(st.sampled_from([*rule_formulas.APPLY.values(), rule_formulas.lag]), SIZES, ROWS, NUMBERS, st.booleans())
 @CHECKS
 def test_every_rules_apply(rule, size, k, number, received):
     apply, generator = formula(rule), np.random.default_rng(4)

@@ -31,7 +31,9 @@ def fits(op: Conv, shapes: Shapes) -> bool:
     5x5 needs more tiles the more channels there are. 3x3 needs more beyond 256 channels, at least 256 on both sides.
     oneDNN leaves padding out, which is most of the input of 5x5 on low images.
     """
-    (n, c), (k, high, wide), op = shapes.x[0][:2], shapes.y[1:], plain(op)
+    n, c = shapes.x[0][:2]
+    k, high, wide = shapes.y[1:]
+    op = plain(op)
     simple = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)
     simple = simple and c % 16 == k % 16 == 0 and max(c, k) <= 512
     outputs = n * high * wide
@@ -53,7 +55,8 @@ def _products(shapes: Shapes) -> dict[int, float]:
 
 def form(op: Conv2d, shapes: Shapes) -> int:
     """Of 3x3 that of fewer products, if there are so many tiles that transforms of the weights to 6x6 pay off."""
-    (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
+    n, c = shapes.x[0][:2]
+    k, high, wide = shapes.y[1:]
     if op.kernel == (5, 5):
         return 25
     products = _products(shapes)
@@ -76,9 +79,13 @@ def _extents(op: Conv, shapes: Shapes) -> Arguments:
 
 def buffers(op: Conv, shapes: Shapes) -> Buffers:
     extents = _extents(op, shapes)
-    c, k, (outputs, taps) = extents["c"], extents["k"], divmod(extents["form"], 10)
-    size, line = outputs + taps - 1, 16
-    group, sums = 4 * size * size * line, STRIP * 4 * outputs * size * line
+    c = extents["c"]
+    k = extents["k"]
+    outputs, taps = divmod(extents["form"], 10)
+    size = outputs + taps - 1
+    line = 16
+    group = 4 * size * size * line
+    sums = STRIP * 4 * outputs * size * line
     common = floats_of(u=c * k * size * size * 16 * line, v=STRIP * c * group, edge=12 * 10 * line)
     forward = {**common, **floats_of(m=sums + line)}
     if not shapes.training:
@@ -93,10 +100,12 @@ def forward(call: Call) -> Command:
 
 
 def backward(call: Call) -> Run:
-    extents, (dy, runs) = _extents(call.op, call.shapes), before_relu(call)
+    extents = _extents(call.op, call.shapes)
+    dy, runs = before_relu(call)
     if call.dw:
         runs.append(differentiate.on(call, dy=dy, m=call.scratch["u"], **extents))
-    dx, turned = call.dx[0], {**extents, "c": extents["k"], "k": extents["c"]}
+    dx = call.dx[0]
+    turned = {**extents, "c": extents["k"], "k": extents["c"]}
     if dx is not None and extents["padding"]:
         back = convolve.on(call, x=dy, y=dx, bias=None, relu=False, v=call.scratch["d"], back=True, **turned)
         runs.append(back)

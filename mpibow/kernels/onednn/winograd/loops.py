@@ -64,7 +64,9 @@ def _cut_out(image: int, edge: int, top: int, left: int, rows: int, columns: int
     """edge (rows, columns, 16) <- the part of image (high, wide, 16) that begins at top and left, 0 outside of it."""
     for r in range(rows):
         for s in range(columns):
-            to, i, j = edge + (r * columns + s) * LINE, top + r, left + s
+            to = edge + (r * columns + s) * LINE
+            i = top + r
+            j = left + s
             if 0 <= i < high and 0 <= j < wide:
                 copied(image + (i * wide + j) * LINE, to, 16)
             else:
@@ -77,10 +79,14 @@ def _inputs(
 ) -> None:
     """V of the group in row i and column j of an image; bytes from row to row: step."""
     tall, _, taps, _ = _form(form)
-    high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
-    top, left = tall * i - padding, WIDE * j - padding
+    high = h + 2 * padding - taps + 1
+    broad = wide + 2 * padding - taps + 1
+    inner = padding == 0
+    top = tall * i - padding
+    left = WIDE * j - padding
     if tall * i + tall <= high and WIDE * j + WIDE <= broad:
-        bottom, right = high - tall * i - tall + inner, broad - WIDE * j - WIDE + inner
+        bottom = high - tall * i - tall + inner
+        right = broad - WIDE * j - WIDE + inner
         at = image + (top * wide + left) * LINE
         input_tiles(form, at, v, wide * LINE, step, i + inner, bottom, j + inner, right)
     else:
@@ -115,7 +121,8 @@ def convolve(
     the gradient of the inputs from that of the outputs.
     """
     tall, outputs, taps, size = _form(form)
-    high, broad = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1
+    high = h + 2 * padding - taps + 1
+    broad = wide + 2 * padding - taps + 1
     group, row = 4 * size * LINE, c * size * BLOCK  # bytes of one row: of V and a block, and of U
     for block in range(k):
         for part in range(c):
@@ -128,7 +135,8 @@ def convolve(
                 weight_tiles(form, source + lane * LINE, to, row)
     none = m + STRIP * size * 4 * outputs * LINE
     floats(none, 16)[:] = 0
-    across, down = -(-broad // WIDE), -(-high // tall)
+    across = -(-broad // WIDE)
+    down = -(-high // tall)
     groups = images * down * across
     for start in range(0, groups, STRIP):
         some = min(STRIP, groups - start)
@@ -137,19 +145,23 @@ def convolve(
             _fetch_after(tall, start + s, down, across, c, x, h, wide)
             _fetch_after(tall, start + s, down, across, k, y, high, broad)
             for part in range(c):
-                image, to = x + (n * c + part) * h * wide * LINE, v + (s * size * c + part) * group
+                image = x + (n * c + part) * h * wide * LINE
+                to = v + (s * size * c + part) * group
                 _inputs(form, image, to, c * group, edge, i, j, h, wide, padding)
         for block in range(k):
             for r in range(size):
                 for s in range(some):
-                    here, to = v + (s * size + r) * c * group, m + (s * size + r) * 4 * outputs * LINE
+                    here = v + (s * size + r) * c * group
+                    to = m + (s * size + r) * 4 * outputs * LINE
                     products(form, here, u + (block * size + r) * row, to, group, c)
             for s in range(some):
                 n, i, j = _place(start + s, down, across)
-                rows, columns = min(tall, high - tall * i), min(WIDE, broad - WIDE * j)
+                rows = min(tall, high - tall * i)
+                columns = min(WIDE, broad - WIDE * j)
                 whole = rows == tall and columns == WIDE
                 to = y + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
-                pitch, shift = broad if whole else WIDE, bias + block * LINE if bias else none
+                pitch = broad if whole else WIDE
+                shift = bias + block * LINE if bias else none
                 here = m + s * size * 4 * outputs * LINE
                 output_tiles(form, here, to if whole else edge, pitch * LINE, shift, relu)
                 for r in range(0 if whole else rows):
@@ -176,9 +188,13 @@ def differentiate(
 ) -> None:
     """The gradients dweight, laid out as the weight is, and dbias."""
     tall, _, taps, size = _form(form)
-    high, broad = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1
-    group, strip, area = 4 * size * LINE, STRIP * 4 * size * LINE, size * size
-    across, down = -(-broad // WIDE), -(-high // tall)
+    high = h + 2 * padding - taps + 1
+    broad = wide + 2 * padding - taps + 1
+    group = 4 * size * LINE
+    strip = STRIP * 4 * size * LINE
+    area = size * size
+    across = -(-broad // WIDE)
+    down = -(-high // tall)
     groups = images * down * across
     if dbias:
         floats(dbias, k * 16)[:] = 0
@@ -193,11 +209,14 @@ def differentiate(
                 _inputs(form, image, v + part * strip + s * group, c * strip, edge, i, j, h, wide, padding)
             whole = tall * i + tall <= high and WIDE * j + WIDE <= broad
             for block in range(k):
-                image, to = dy + (n * k + block) * high * broad * LINE, d + block * strip + s * group
-                at, pitch = image + (tall * i * broad + WIDE * j) * LINE, broad * LINE
+                image = dy + (n * k + block) * high * broad * LINE
+                to = d + block * strip + s * group
+                at = image + (tall * i * broad + WIDE * j) * LINE
+                pitch = broad * LINE
                 if not whole:
                     _cut_out(image, edge, tall * i, WIDE * j, tall, WIDE, high, broad)
-                    at, pitch = edge, WIDE * LINE
+                    at = edge
+                    pitch = WIDE * LINE
                 gradient_tiles(form, at, to, pitch, k * strip)
                 if dbias:
                     add_gradients(form, at, dbias + block * LINE, pitch)
@@ -231,14 +250,16 @@ def scatter(
 ) -> None:
     """dx = the gradient of the inputs, where there was no padding."""
     tall, outputs, taps, size = _form(form)
-    high, broad = h - taps + 1, wide - taps + 1
+    high = h - taps + 1
+    broad = wide - taps + 1
     group, row = 4 * size * LINE, k * size * BLOCK  # bytes of one row: of D and a block, and of U
     for block in range(k):
         for part in range(c):
             transpose(form, weight + (block * c + part) * taps * taps * BLOCK, m, 0)
             for lane in range(16):
                 weight_tiles(form, m + lane * LINE, u + part * size * row + (block * 16 + lane) * size * LINE, row)
-    across, down = broad // WIDE, high // tall
+    across = broad // WIDE
+    down = high // tall
     for each in range(images * down * across):
         n, i, j = _place(each, down, across)
         for block in range(k):

@@ -62,8 +62,11 @@ def input_tiles(
     """v[row][tile][column] = B^T d B of the group whose upper left input is at x; bytes from row to row: pitch in x,
     step in v. Where top ... right is 0 there is padding on that side."""
     top, bottom, left, right = (is_set(b, edge) for edge in (top, bottom, left, right))
-    high, wide = f.tall + f.taps - 1, WIDE + f.taps - 1
-    rows, steps, padding = places(b, x, pitch, high), places(b, v, step, f.size), f.taps // 2
+    high = f.tall + f.taps - 1
+    wide = WIDE + f.taps - 1
+    rows = places(b, x, pitch, high)
+    steps = places(b, v, step, f.size)
+    padding = f.taps // 2
 
     def input_at(r: int, s: int) -> Value:
         sides = ((top, r < padding), (bottom, r >= high - padding), (left, s < padding), (right, s >= wide - padding))
@@ -115,7 +118,8 @@ def products(b: IRBuilder, f: Transforms, v: Value, u: Value, m: Value, step: Va
 def output_tiles(b: IRBuilder, f: Transforms, m: Value, y: Value, pitch: Value, bias: Value, relu: Value) -> None:
     """The group's outputs at y of m[row][tile][output], plus the line `bias`, not below 0 if relu; bytes from row to
     row in y: pitch."""
-    rows, shift = places(b, y, pitch, f.tall), load(b, bias, 0)
+    rows = places(b, y, pitch, f.tall)
+    shift = load(b, bias, 0)
     lowest = b.select(is_set(b, relu), ZERO, LOWEST)
     for t, (above, before) in enumerate(f.corners):
         for s in range(f.outputs):
@@ -142,7 +146,9 @@ def back_products(b: IRBuilder, f: Transforms, d: Value, u: Value, m: Value, ste
 def add_tiles(b: IRBuilder, f: Transforms, m: Value, dx: Value, pitch: Value, i: Value, j: Value) -> None:
     """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
     added to the sums of groups above and to the left. Bytes from row to row in dx: pitch."""
-    rows, wide, shared = places(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
+    rows = places(b, dx, pitch, f.size)
+    wide = f.size + WIDE - f.outputs
+    shared = f.size - f.outputs
     above, before = (b.icmp_signed(">", place, I64(0)) for place in (i, j))
     seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
     for s in range(wide):
@@ -169,14 +175,17 @@ def transpose(b: IRBuilder, f: Transforms, source: Value, target: Value, turned:
     turn = is_set(b, turned)
     with cgutils.for_range(b, I64(f.taps * f.taps)) as loop:
         place = b.select(turn, b.sub(I64(f.taps * f.taps - 1), loop.index), loop.index)
-        here, there = b.add(source, b.mul(loop.index, I64(BLOCK))), b.add(target, b.mul(place, I64(BLOCK)))
+        here = b.add(source, b.mul(loop.index, I64(BLOCK)))
+        there = b.add(target, b.mul(place, I64(BLOCK)))
         transpose_block(b, here, there)
 
 
 @by_form
 def gradient_tiles(b: IRBuilder, f: Transforms, dy: Value, d: Value, pitch: Value, step: Value) -> None:
     """d[row][tile][column] = A dy A^T of the group's gradients; bytes from row to row: pitch in dy, step in d."""
-    rows, steps, spread = places(b, dy, pitch, f.tall), places(b, d, step, f.size), transposed(f.out)
+    rows = places(b, dy, pitch, f.tall)
+    steps = places(b, d, step, f.size)
+    spread = transposed(f.out)
     for t, (above, before) in enumerate(f.corners):
         inside = rows[above : above + f.outputs]
         columns = [multiply(b, spread, [load(b, row, (before + s) * LINE) for row in inside]) for s in range(f.outputs)]
@@ -195,7 +204,8 @@ def fetch(b: IRBuilder, row: Value) -> None:
 @by_form
 def add_gradients(b: IRBuilder, f: Transforms, dy: Value, total: Value, pitch: Value) -> None:
     """Adds the group's gradients at dy to the line `total`; bytes from row to row: pitch."""
-    rows, columns = places(b, dy, pitch, f.tall), range(WIDE)
+    rows = places(b, dy, pitch, f.tall)
+    columns = range(WIDE)
     sums = [reduce(b.fadd, [load(b, row, s * LINE) for row in rows]) for s in columns]
     store(b, b.fadd(load(b, total, 0), reduce(b.fadd, sums)), total, 0)
 
@@ -210,7 +220,8 @@ def outer_products(b: IRBuilder, f: Transforms, v: Value, d: Value, m: Value, ti
             b.store(b.select(fresh, ZERO, load(b, m, c * LINE)), each)
         with cgutils.for_range(b, tiles) as loop:
             offset = b.mul(loop.index, I64(f.size * LINE))
-            here, line = b.add(v, offset), load(b, b.add(d, offset), 0)
+            here = b.add(v, offset)
+            line = load(b, b.add(d, offset), 0)
             for c, each in sums.items():
                 b.store(plus_product(b, b.load(each), scalar_at(b, here, 4 * c), line), each)
         for c, each in sums.items():

@@ -57,8 +57,10 @@ def transposed(matrix: Matrix) -> Matrix:
 def at_points(taps: int, *points: Fraction) -> Transforms:
     """The transforms that evaluate polynomials at `points` and at infinity (Toom and Cook; Lavin & Gray,
     arXiv:1509.09308)."""
-    one, zero = Fraction(1), Fraction(0)
-    into, spread = list[tuple[Fraction, ...]](), list[tuple[Fraction, ...]]()
+    one = Fraction(1)
+    zero = Fraction(0)
+    into = []
+    spread = []
     for point in points:
         others = [other for other in points if other != point]
         value = reduce(lambda product, other: product * (point - other), others, one)
@@ -74,7 +76,8 @@ def at_points(taps: int, *points: Fraction) -> Transforms:
 
 def _product(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """The coefficients of the polynomial that has these roots, the lowest power's first."""
-    factors, zero = [Fraction(1)], Fraction(0)
+    factors = [Fraction(1)]
+    zero = Fraction(0)
     for root in roots:
         factors = [below - root * here for below, here in zip([zero, *factors], [*factors, zero], strict=True)]
     return tuple(factors)
@@ -112,7 +115,8 @@ def multiply(b: IRBuilder, matrix: Matrix, lines: list[Value]) -> list[Value]:
 def _folded(b: IRBuilder, matrix: Matrix, lines: list[Value]) -> tuple[Matrix, list[Value]]:
     """Neighbours that are always added to or always subtracted from each other become their sum and difference, where
     there are rows enough for that to save anything."""
-    columns, lines = list(transposed(matrix)), list(lines)
+    columns = list(transposed(matrix))
+    lines = list(lines)
     for j in range(len(columns) - 1 if len(matrix) > 2 else 0):
         first, second = columns[j : j + 2]
         equal = [x == y != 0 for x, y in zip(first, second, strict=True)]
