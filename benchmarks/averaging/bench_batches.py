@@ -72,7 +72,7 @@ def swept(cell: Cell, options: argparse.Namespace) -> tuple[bool, list[Found]]:
     config = load_mapping(read(ROOT / cell.words[0]), [*one.overrides, *own])
     _, elsewhere, code = run_cells({one.name: (one, config)}, kept, launch=[])
     if code or elsewhere:
-        raise SystemExit(code or f"{one.name}: another process runs it")
+        raise SystemExit(f"{one.name}: another process runs it" if elsewhere else code)
     shutil.rmtree(kept.run(one.name) / "checkpoints", ignore_errors=True)
     lines = (kept.run(one.name) / "metrics.jsonl").read_text().splitlines()
     return kept.results()[one.name].diverged, [json.loads(line) for line in lines]

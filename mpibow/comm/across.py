@@ -183,6 +183,8 @@ class ByNodes:
             terms[leaders.node] = rows[0]
             for row in rows[1:]:
                 terms[leaders.node] += row
+            grain = 1 << (size.bit_length() - 3)  # few sizes: each keeps messages
+            size = min(-(-size // grain) * grain, self._rooms.shape[1])
             if size not in self._kept:
                 sent = [self._rooms[leaders.node, :size]] * leaders.nodes
                 self._kept[size] = leaders.messages([*self._rooms], sent, MEETING)

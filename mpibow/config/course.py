@@ -147,7 +147,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    every: Annotated[Interval | None, "interval between checkpoints; null: only where a signal ends the run"] = (
+    every: Annotated[Interval | None, "interval between checkpoints; null: only where a signal ends it, or one did"] = (
         "1 epoch"
     )
     keep: Annotated[Count, "number of latest checkpoints to keep"] = 2

@@ -65,7 +65,7 @@ class Tokens:
             there = np.cumsum(np.bincount(begin, minlength=len(text) + 1) - np.bincount(end, minlength=len(text) + 1))
             lost = [text[i] for i in np.flatnonzero(there[:-1] == 0) if not text[i].isspace()]
             if lost:
-                warnings.warn(f"{FILE}: has no token for {lost[0]!r}, which is left out", stacklevel=2)
+                warnings.warn(f"{FILE}: leaves out {lost[0]!r}", stacklevel=2)
             return np.array(found.ids, np.int32)
         try:
             return np.array([self._numbers[character] for character in text], np.int32)

@@ -25,7 +25,6 @@ from mpibow.ops import (
     IntegerOperation,
     MatrixFactorisation,
     Normalise,
-    OneHot,
     Permute,
     ScatterAdd,
     Slice,
@@ -86,8 +85,6 @@ def numbers_taken(graph: Graph) -> list[Taken]:
                 yield *x[1], range(extents[0][1]), ignore
             case ClassTarget(weight=weight, ignore=ignore):
                 yield *x[0], range(len(weight)), ignore
-            case OneHot(classes=classes):
-                yield *x[0], range(classes), None
             case Gather(axis=axis):
                 yield *x[1], range(extents[0][axis]), None
             case ScatterAdd(axis=axis, shape=shape):
@@ -119,8 +116,8 @@ def check_data(graph: Graph, data: Samples) -> None:
         known = dict.fromkeys(data.names, data.stream)
     elif isinstance(data, ArrayData):
         known = {"image": data.images}
-    scaled = {node.name for node in graph.nodes if isinstance(node.op, Normalise)}
-    if not scaled.isdisjoint(name for name, *_ in taken):
+    scaled = [node.name for node in graph.nodes if isinstance(node.op, Normalise)][:1]  # by the classifier
+    if not isinstance(data, NamedSamples) and any(name in scaled for name, *_ in taken):
         raise ConfigError(
             "data.normalise: the net takes its input as numbers of rows, which are not to be scaled; "
             "set it to none, in fit normalise='none'"

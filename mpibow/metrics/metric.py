@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.errors import CallbackError, ConfigError, MpibowError
+from mpibow.errors import CallbackError, MpibowError
 from mpibow.system import nulled
 
 Array = npt.NDArray[Any]
@@ -66,7 +66,7 @@ class Measure:
         try:
             return function()
         except MpibowError as error:
-            raise ConfigError(f"metrics: {self.name}: {error}") from None
+            raise type(error)(f"metrics: {self.name}: {error}") from None
         except Exception as error:
             raise CallbackError(f"metric {self.name}: {type(error).__name__}: {error}") from error
 

@@ -19,11 +19,11 @@ from mpibow.ops import (
     soft_cross_entropy,
     softmax_cross_entropy,
 )
-from mpibow.ops.counted import counted_mean, counts_of, label_count, weigh
+from mpibow.ops.counted import counts_of, weigh
 from mpibow.ops.dropout import counter_of
 
 from .augmentation import Augmentation
-from .losses import CrossEntropyLoss, Loss, function_of, ignored
+from .losses import CrossEntropyLoss, Loss, function_of
 
 Net = Callable[[Tensor], Tensor]  # image (n, ...) -> logits (n, classes)
 
@@ -67,11 +67,7 @@ def classifier(
         share = mix_shares(counter_of(image), augmentation.mixup) if training and augmentation.mixup else None
         logits = graph.output("logits", net(scaled if share is None else mix(scaled, share)))
         show_loss(_loss(logits, label, share, loss if training else plain), batch, weight if training else None)
-        hits = accuracy(logits, label)
-        if training and (ignore := ignored(loss)) is not None:
-            counts = label_count(label, ignore)
-            hits = counted_mean(hits * counts, counts)
-        graph.output("accuracy", hits)
+        graph.output("accuracy", accuracy(logits, label))
         if top_k is not None and not training:
             graph.output("top_k", accuracy(logits, label, top_k))
         return graph

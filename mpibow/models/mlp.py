@@ -11,9 +11,9 @@ def logistic(image: Tensor, classes: int) -> Tensor:
     return dense(flatten(image), classes, initial=Constant(0.0))
 
 
-def mlp(image: Tensor, classes: int, hidden: tuple[int, ...] = (256,)) -> Tensor:
-    """image (n, ...) -> logits (n, classes) through relu layers of `hidden` units."""
+def mlp(image: Tensor, classes: int, hidden: list[int] | None = None) -> Tensor:
+    """image (n, ...) -> logits (n, classes) through relu layers of `hidden` units, [256] unless given."""
     x = flatten(image)
-    for units in hidden:
+    for units in [256] if hidden is None else hidden:
         x = relu(dense(x, units))
     return dense(x, classes)

@@ -74,7 +74,10 @@ def stack(x: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0, name: st
 
 
 def _listed(x: Tensor | Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
-    return [x, *others] if isinstance(x, Tensor) else [*x, *others]
+    tensors = [*x, *others] if isinstance(x, Sequence) else [x, *others]
+    if not tensors or not all(isinstance(each, Tensor) for each in tensors):
+        raise ShapeError(f"concat, stack: take tensors or a list of them, and axis by its name, got {tensors}")
+    return tensors
 
 
 def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor:

@@ -37,6 +37,8 @@ def dropout(x: Tensor, rate: float = 0.5, *, name: str | None = None) -> Tensor:
     graph = x.graph
     batch = x.shape[0]
     if graph.inputs and batch != (samples := graph.tensors[graph.inputs[0]].shape[0]):  # of a reshaped batch
+        if not graph.training:
+            return x
         if batch % samples:
             raise ShapeError(f"dropout of {x.name} {x.shape}: the first axis must be the {samples} samples of a batch")
         return reshape(dropout(reshape(x, (samples, -1, *x.shape[1:])), rate, name=name), x.shape)

@@ -269,9 +269,9 @@ class Summary(Results):
         """The accuracy of an evaluation, without classes its loss; None where there was none."""
         accuracy = getattr(self, _accuracy(place))
         loss = getattr(self, f"{place}_loss")
-        if loss is None:
-            return None
-        return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.2%}"
+        if accuracy is not None:
+            return f"accuracy {accuracy:.2%}"
+        return None if loss is None else f"loss {loss:.4f}"
 
 
 @dataclass(frozen=True)

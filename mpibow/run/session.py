@@ -233,7 +233,7 @@ class Session(Parts):
             if late:
                 self.evaluate(last=True)
             unsaved = exchanged or late or not self.saver.has(self.iteration)
-            if (self.config.checkpoint.interval is not None or self.saver.last is not None) and unsaved:
+            if (self.config.checkpoint.interval or self.saver.last) and unsaved:  # older weights must not be the newest
                 self.save()
             if self.judge is not None:
                 self.reporter.clock()

@@ -120,10 +120,8 @@ def _run(
 
 def _listed(name: str, cell: Cell, kept: SweepFolder, launch: Sequence[str]) -> str:
     settings = kept.run(name) / "config.yaml"
-    if not settings.exists():
-        return f"missing  {cell}"
-    state = "ended" if kept.cell(name).exists() else "begun"
-    return f"{state}  {cell}\n         {shlex.join(command_of(settings, launch))}"
+    state = "ended" if kept.cell(name).exists() else "begun" if settings.exists() else "missing"
+    return f"{state}  {cell}" + f"\n         {shlex.join(command_of(settings, launch))}" * settings.exists()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -143,7 +141,9 @@ def parser() -> argparse.ArgumentParser:
         "--launcher", metavar="COMMAND", help="command that starts the ranks in place of mpirun, as 'srun -n {ranks}'"
     )
     made.add_argument("--nice", type=natural, default=0, metavar="N", help="niceness of all runs (default: 0)")
-    made.add_argument("--list", action="store_true", help="print the cells and their commands; run nothing")
+    made.add_argument(
+        "--list", action="store_true", help="print the cells, with the commands of those begun; run nothing"
+    )
     made.add_argument(
         "--table",
         nargs="?",

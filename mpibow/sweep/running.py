@@ -69,7 +69,7 @@ def run_cells(
     sweep.
     """
     failed = []
-    elsewhere = 0
+    others = []
     passing = 0
     with Child() as child:
         for n, (name, (cell, config)) in enumerate(cells.items(), start=1):
@@ -77,7 +77,7 @@ def run_cells(
                 continue
             with kept.locked(name) as lock:
                 if lock is None:
-                    elsewhere += 1
+                    others.append(name)
                     continue
                 if kept.cell(name).exists():  # another process has run it meanwhile
                     continue
@@ -89,6 +89,7 @@ def run_cells(
                     say(f"failed: {failed[-1]}")
             if child.received:
                 break
+    elsewhere = sum(not kept.cell(name).exists() for name in others)
     return failed, elsewhere, child.code if child.received else passing or int(bool(failed or elsewhere))
 
 

@@ -94,13 +94,16 @@ def students(freedom: int, level: float) -> float:
 
 
 def differing(results: Sequence[CellResult]) -> list[str]:
-    """The keys that differ between runs: those that were typed, in that order, then settings that all runs have."""
-    keys = dict.fromkeys(key for result in results for key in result.settings)
-    typed = tuple(f"{key.removesuffix('.name')}." for key in keys)  # a name decides on what is beside it
-    for path in sorted(set.intersection(*(set(leaves(result.config)) for result in results))):
-        if not f"{path}.".startswith((*typed, *FREE)):
-            keys[path] = None
-    return [key for key in keys if len({text_of(result.value(key)) for result in results}) > 1]
+    """The keys that differ between runs: those that were typed, in that order, then other settings."""
+
+    def differs(key: str) -> bool:
+        return len({text_of(result.value(key)) for result in results}) > 1
+
+    typed = dict.fromkeys(key for result in results for key in result.settings)
+    # A name that differs decides on what is beside it.
+    known = (*(f"{key.removesuffix('.name') if differs(key) else key}." for key in typed), *FREE)
+    others = sorted({path for result in results for path in leaves(result.config)})
+    return [key for key in (*typed, *(path for path in others if not f"{path}.".startswith(known))) if differs(key)]
 
 
 def leaves(settings: JsonObject, prefix: str = "") -> Iterator[str]:

@@ -197,7 +197,6 @@ def test_a_tokenizer_of_the_package(tmp_path):
     assert found.tokens.size == 301
     assert found.tokens.kind == "WordLevel"
     assert found.tokens.decode([1, 300]) == "piper [UNK]"
-    del words["[UNK]"]
     alone = Tokens(json.dumps({**document, "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}}).encode())
-    with pytest.warns(UserWarning, match="tokenizer.json: has no token for 'é', which is left out"):
+    with pytest.warns(UserWarning, match="tokenizer.json: leaves out 'é'"):
         assert alone.encode("aé b").tolist() == [0, 1]

@@ -60,8 +60,6 @@ def test_smoothing_is_of_the_training_loss():
 def test_an_ignored_label_teaches_nothing():
     training, evaluation = (ran(training, loss=CrossEntropyLoss(ignore_index=1)) for training in (True, False))
     np.testing.assert_allclose(training.outputs["loss"], cross_entropy(HARD) * (LABELS != 1))
-    right = training.outputs["logits"].argmax(axis=1) == LABELS
-    assert training.outputs["accuracy"].mean() == pytest.approx(right[LABELS != 1].mean())
     np.testing.assert_allclose(evaluation.outputs["loss"], cross_entropy(HARD))
 
 

@@ -244,6 +244,15 @@ ERRORS = {
         lambda g, x: ops.dense(vector(g), 5, initial=0),
         "initial: must be a function, such as mb.Constant(0), got 0",
     ),
+    "an axis behind a list": (
+        lambda g, x: ops.concat([vector(g)], 1),
+        "concat, stack: take tensors or a list of them, and axis by its name, got [Tensor(name='x2', shape=(2, 3), "
+        "dtype='float'), 1]",
+    ),
+    "no tensors": (
+        lambda g, x: ops.stack([]),
+        "concat, stack: take tensors or a list of them, and axis by its name, got []",
+    ),
     "no factors": (
         lambda g, x: ops.matrix_factorisation(label(g), label(g), label(g), users=3, items=3, factors=0),
         "matrix_factorisation1 (matrix_factorisation of label (2,), label (2,), label (2,)): "

@@ -153,9 +153,10 @@ REFUSED = {
             mpibow.embedding(x[:, 1:], 8, 2), axis=(1, 2))},
         ConfigError, "train.x: must lie in [0, 8), got 1 to 9",
     ),
-    "a class that is none of them": (
-        {"train": {"y": np.arange(1, 5)}, "test": None, "net": lambda y: mpibow.mean(mpibow.one_hot(y, 4), axis=1)},
-        ConfigError, "train.y: must lie in [0, 4), got 1 to 4",
+    "a place that is not there": (
+        {"train": {"x": np.eye(5), "i": np.arange(5).reshape(5, 1)}, "test": None, "net": lambda x, i: mpibow.mean(
+            mpibow.gather(x[:, :4], 1, i), axis=1)},
+        ConfigError, "train.i: must lie in [0, 4), got 0 to 4",
     ),
     "numbers of rows that are scaled": (
         {"train": (np.arange(5).reshape(5, 1), np.arange(5)), "test": None, "net": lambda x: mpibow.dense(

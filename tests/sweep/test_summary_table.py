@@ -1,6 +1,7 @@
 """Tables: means and intervals by hand, rows in order, what diverged is said, what chooses are validation data."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ def result(lr: float, seed: int, **summary) -> CellResult:
 
 
 def diverged(lr: float, seed: int) -> CellResult:
-    return CellResult({"update.lr": lr, "seed": seed}, {"update": {"lr": lr}, "seed": seed}, None)
+    return replace(result(lr, seed), summary=None)
 
 
 def made(*results: CellResult, keys: tuple[str, ...] = ()) -> list[str]:
@@ -107,4 +108,6 @@ def test_keys_that_are_asked_for():
 def test_a_setting_that_changed_between_two_commands_is_a_key():
     before, after = result(0.1, 1, accuracy=0.5), result(0.1, 2, accuracy=0.7)
     after.config["update"]["momentum"] = 0.5
-    assert [line.split(" | ")[0] for line in made(before, after)[2:4]] == ["| 0.5            ", "| 0.9            "]
+    after.config["model"] = {"drop": 0.0}
+    heads = made(before, after)[0].split(" | ")
+    assert [each.strip("| ") for each in heads[:3]] == ["model.drop", "update.momentum", "runs"]
