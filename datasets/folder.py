@@ -18,8 +18,7 @@ from mpibow.convert import arguments, tree
 from mpibow.convert.conversion import spreader, write_parts
 from mpibow.convert.entries import file_bytes, part_of, split
 from mpibow.convert.folders import PARTS
-from mpibow.convert.masks import pairs, parts_of
-from mpibow.convert.masks import split as split_pairs
+from mpibow.convert.masks import pairs, parts_of, split as split_pairs
 from mpibow.data.labelled import IGNORED
 from mpibow.system.streams import as_command
 

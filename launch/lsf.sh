@@ -42,7 +42,7 @@ forward() { # $1: the signal
     if [ -n "$step" ]; then kill -USR1 "$step" 2>/dev/null; fi
 }
 trap 'forward USR1' USR1
-trap 'forward TERM' TERM
+trap 'forward TERM' TERM INT # bkill sends SIGINT first
 
 # A line for each rank. PyPI's Open MPI has no support for LSF: without the file all ranks would be on the first node.
 hosts=${LSB_DJOB_HOSTFILE:-} made=''
@@ -95,7 +95,7 @@ kill "$watcher" 2>/dev/null
 # A lost node or rank is worth another start: three times without a new checkpoint.
 again=''
 case $code in
-    75) again=yes ;;
+    75 | 138) again=yes ;; # 138: the signal came before Python heard it
     5 | 8 | 137) if [ "$first" != TERM ] && python -m mpibow.again "$code" "${run[@]}"; then again=yes; fi ;;
 esac
 

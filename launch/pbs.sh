@@ -57,7 +57,9 @@ fi
 if [ -n "${STAGE:-}" ]; then
     scratch=${STAGE_TO:-/tmp}/mpibow-$name
     each=(mpirun --hostfile "$PBS_NODEFILE" --map-by ppr:1:node "${environment[@]}")
-    trap '"${each[@]}" launch/stage.sh remove "$scratch"' EXIT
+    # shellcheck disable=SC2329 # the trap calls it
+    remove() { "${each[@]}" launch/stage.sh remove "$scratch"; }
+    trap remove EXIT
     "${each[@]}" launch/stage.sh copy "$STAGE" "$scratch" || exit 1
     train+=("data.train=$scratch/train" "data.test=$scratch/test")
 fi
@@ -66,8 +68,9 @@ fi
 # when the time is nearly up, and kills an mpirun that does not end then. --bind-to none: Open MPI would put all
 # learners of a rank on one core.
 ranks=$(grep -c . "$PBS_NODEFILE")
+left=$((seconds - SECONDS)) # data have been copied meanwhile
 slots=$(uniq -c "$PBS_NODEFILE" | awk '{ printf "%s%s:%d", comma, $2, $1; comma = "," }') # node1:2,node2:2
-timeout --foreground --preserve-status --kill-after=90 --signal=USR1 "$seconds" \
+timeout --foreground --preserve-status --kill-after=90 --signal=USR1 $((left > 1 ? left : 1)) \
     mpirun -np "$ranks" --host "$slots" --bind-to none "${environment[@]}" "${train[@]}" &
 step=$!
 if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
@@ -95,13 +98,14 @@ kill "$watcher" 2>/dev/null
 # A lost node or rank is worth another start: three times without a new checkpoint.
 again=''
 case $code in
-    75) again=yes ;;
+    75 | 138) again=yes ;; # 138: the signal came before Python heard it
     5 | 8 | 137) if python -m mpibow.again "$code" "${run[@]}"; then again=yes; fi ;;
 esac
 
 # qrerun is often the operators' only; then a new job takes the run over.
 job=config=$config,run=$name${STAGE:+,STAGE=$STAGE}${STAGE_TO:+,STAGE_TO=$STAGE_TO}
 if [ -n "$again" ] && { [ "$first" != TERM ] || [ "$SECONDS" -ge "$seconds" ]; }; then
+    if [ -n "${STAGE:-}" ]; then trap - EXIT; remove; fi # while the nodes are still the job's
     if qrerun "$PBS_JOBID" 2>/dev/null; then
         echo "exit code $code: job $PBS_JOBID goes back into the queue"
     elif qsub -v "$job" launch/pbs.sh; then

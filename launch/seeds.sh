@@ -41,12 +41,14 @@
 set -u
 cd "${PBS_O_WORKDIR:-$PWD}" || exit 1
 arguments=("${@:-launch/digits.yaml}") # EDIT on PBS and LSF: (CONFIG.yaml update.lr=0.01,0.02)
-ranks=${ranks:-1}                  # EDIT: of each run, all on one node
+ranks=${ranks:-1}                  # EDIT: of each run, all on one node; on Slurm --ntasks as many
 
 # module load openmpi            # EDIT: the site's MPI, the same one that mpi4py uses
 export PATH="$PWD/.venv/bin:$PATH" # EDIT: where python finds mpibow
 
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # a learner is one thread
+# Open MPI would put all learners of a rank on one core.
+export PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_hwloc_base_binding_policy=none
 
 limit=() again=()
 if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then
@@ -79,7 +81,7 @@ forward() { # $1: the signal
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM
 
-"${limit[@]}" python -m mpibow.sweep "${arguments[@]}" "seed=$seed" --output "$output" --ranks "$ranks" &
+${limit[@]+"${limit[@]}"} python -m mpibow.sweep "${arguments[@]}" "seed=$seed" --output "$output" --ranks "$ranks" &
 step=$!
 if [ -n "$first" ]; then kill -TERM "$step" 2>/dev/null; fi # it came before there was a step
 
@@ -91,13 +93,18 @@ while true; do
     if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
 done
 
+if [ "$code" = 143 ] && [ -n "$first" ]; then code=75; fi # the signal came before Python heard it
+
 # 5, 8, 137: a lost rank is worth another start; the sweep gives these codes three times without a new checkpoint.
 case $code in
     75 | 5 | 8 | 137)
         if [ "$first" = TERM ]; then exit 143; fi # who cancels a task does not want it back
-        echo "exit code $code: seed $seed goes back into the queue"
+        if [ "${#again[@]}" -eq 0 ] || "${again[@]}"; then
+            echo "exit code $code: seed $seed goes back into the queue"
+        else
+            echo "exit code $code: seed $seed is not queued again; submit the array with output=$output" >&2
+        fi
         if [ "${#again[@]}" -eq 0 ]; then exit 75; fi
-        "${again[@]}"
         ;;
 esac
 exit "$code"

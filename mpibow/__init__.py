@@ -7,24 +7,23 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .errors import Interrupted as Interrupted
-    from .errors import MpibowError as MpibowError
-    from .fitted import Fitted as Fitted
-    from .fitted import load as load
+    from .errors import Interrupted as Interrupted, MpibowError as MpibowError
+    from .fitted import Fitted as Fitted, load as load
     from .fitting import fit as fit
     from .job.predictor import Prediction as Prediction
     from .metrics.metric import Metric as Metric
     from .onnx.reader import from_onnx as from_onnx
     from .ops import *
-    from .probing import check as check
-    from .probing import find_lr as find_lr
+    from .probing import check as check, find_lr as find_lr
     from .pytorch import from_torch as from_torch
-    from .run.callbacks import STOP as STOP
-    from .run.callbacks import EarlyStopping as EarlyStopping
-    from .run.callbacks import Ended as Ended
-    from .run.callbacks import Evaluated as Evaluated
-    from .run.callbacks import Iteration as Iteration
-    from .run.callbacks import Saved as Saved
+    from .run.callbacks import (
+        STOP as STOP,
+        EarlyStopping as EarlyStopping,
+        Ended as Ended,
+        Evaluated as Evaluated,
+        Iteration as Iteration,
+        Saved as Saved,
+    )
     from .sync.rule import Rule as Rule
 
 __version__ = "0.1.0"

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 AXES = {"samples": "samples", "epochs": "epochs", "seconds": "training time"}
 OVER = {"accuracy": ("samples", "seconds"), "loss": ("samples", "seconds")}  # of the others: seconds
-TITLES = {
-    "speed": "images/s",
-    "waits": "learners of rank 0 waiting",
-    "hidden": "all-reduce hidden behind compute",
-}
+TITLES = {"speed": "images/s", "waits": "learners of rank 0 waiting", "hidden": "all-reduce hidden behind compute"}
 UNITS = ((86400, "days"), (3600, "h"), (60, "min"))  # seconds of each, which is of twice as many on
 
 STYLES: dict[str, dict[str, Any]] = {  # by curve; those of ranks are `DASHES`, in order

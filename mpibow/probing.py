@@ -6,8 +6,7 @@ from .fitting import job_of_settings
 from .job.sources import Source
 from .models.classifier import Net
 from .models.objective import LossNet, OutputNet
-from .probe.check import Checked
-from .probe.check import check as check_job
+from .probe.check import Checked, check as check_job
 from .probe.rates import HIGHEST, ITERATIONS, LOWEST, RateTest, range_test
 
 

@@ -7,8 +7,7 @@ import numpy as np
 from mpibow.formulas import formula
 from mpibow.graph import Array
 from mpibow.kernels import Local, States
-from mpibow.optim import Sgd, Update
-from mpibow.optim import sgd as steps
+from mpibow.optim import Sgd, Update, sgd as steps
 from tests.optim.stepping import scalars_of
 
 ROWS, END = 16, 1 << 40  # more than tests have: passes look at the rows and elements that there are

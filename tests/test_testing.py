@@ -12,8 +12,7 @@ import pytest
 from mpibow.formulas import Formula, formula
 from mpibow.formulas.functions import exp, sqrt, tanh
 from mpibow.optim import AdamW, Sgd, Update
-from mpibow.testing import check_update
-from mpibow.testing import update as testing
+from mpibow.testing import check_update, update as testing
 
 
 def squashed(w, g, velocity, *, rate, keep) -> tuple:

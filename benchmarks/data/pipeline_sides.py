@@ -92,8 +92,7 @@ def with_host(batch: int, folder: Path) -> Callable[[], int]:
 
 def plain_dali(batch: int, folder: Path, fused: bool) -> Callable[[], int]:
     """As DALI's documentation has it for a CPU: with the window decoded alone (`fused`), or cut while it is resized."""
-    from nvidia.dali import Pipeline as Dali
-    from nvidia.dali import fn, types
+    from nvidia.dali import Pipeline as Dali, fn, types
 
     pipe = Dali(batch_size=batch, num_threads=1, device_id=None, seed=1)
     window = {"random_area": list(AREA), "random_aspect_ratio": list(ASPECT)}

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from benchmarks.gpu.gpu_items import COMPILED, EXECUTIONS, KS, PLAIN, RULES, SEARCH, Net, chosen, numbers
-from benchmarks.sides import Found, middle, operators, table, times, verdict
-from benchmarks.sides import rate as rate_text
+from benchmarks.sides import Found, middle, operators, rate as rate_text, table, times, verdict
 
 HIDDEN, PYTHON, NEAR = 0.95, 0.2, 0.95  # targets: with averaging over without, Python's share, the tuner over the best
 RATE = "images_per_second"

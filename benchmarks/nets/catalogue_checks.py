@@ -25,8 +25,7 @@ from mpibow.aten.agreement import run_plan
 from mpibow.aten.comparison import Means
 from mpibow.aten.net import TorchNet
 from mpibow.errors import ConfigError
-from mpibow.graph import choose_layout, compile_plan, initial_weights
-from mpibow.graph import graph as graphs
+from mpibow.graph import choose_layout, compile_plan, graph as graphs, initial_weights
 from mpibow.job.fingerprint import crc_of
 from mpibow.kernels import NUMPY
 from mpibow.pytorch import copied

@@ -16,9 +16,16 @@ MEMORY = {
 
 
 def machine_cores() -> int:
-    """Cores of this node, or of the container's quota where that is lower; at least 1."""
+    """Cores of this node, or of the control group's set or quota where that has fewer; at least 1."""
     cores = os.cpu_count() or 1
-    return max(1, min(cores, math.floor(cpu_quota() or cores)))
+    sets = (_read(at / ("cpuset.cpus" + ".effective" * (version == 2))) for version, at in _folders("cpuset"))
+    return max(1, min(cores, *filter(None, map(_listed, sets)), math.floor(cpu_quota() or cores)))
+
+
+def _listed(cores: str) -> int:
+    """How many cores a list such as 0-3,8 has."""
+    ends = [part.partition("-") for part in cores.split(",") if part.strip()]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
 def cpu_quota() -> float | None:

@@ -329,12 +329,7 @@ class Mpi(InPlace):
             self._refuse(self._comm.allgather(what))
         return here
 
-    def _until(
-        self,
-        is_over: Callable[[], bool],
-        seconds: float | None = None,
-        longest: float = LONGEST_SLEEP,
-    ) -> bool:
+    def _until(self, is_over: Callable[[], bool], seconds: float | None = None, longest: float = LONGEST_SLEEP) -> bool:
         """Sleeps until `is_over`; False after `seconds`, or without a launcher."""
         start = time.monotonic()
         alone = threading.current_thread() is threading.main_thread()

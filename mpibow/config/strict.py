@@ -268,7 +268,8 @@ def _scalar(kind: object, value: object) -> object:
         return float(value) if kind is AnyFloat or (kind is float and _finite(value)) else MISFIT
     if kind is str and isinstance(value, str | os.PathLike):
         text = os.fspath(value)
-        return os.path.expanduser(text) if text.startswith("~/") else text  # a shell leaves it in key=~/path
+        # A shell leaves ~ in key=~/path, and knows nothing of a file.
+        return os.path.expanduser(os.path.expandvars(text)) if text.startswith(("~/", "$")) else text
     if kind is bool and isinstance(value, bool):
         return value
     if (get_origin(kind) or kind) in (dict, Mapping) and isinstance(value, Mapping):

@@ -12,8 +12,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from mpibow.errors import MpibowError, RecordError
-from mpibow.kernels.numpy.resize import reach
-from mpibow.kernels.numpy.resize import resize as reference
+from mpibow.kernels.numpy.resize import reach, resize as reference
 
 from .dataset import Array
 from .image_header import PNG, orientation_of, stored_part, turned

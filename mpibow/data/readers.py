@@ -50,7 +50,8 @@ class DirectReader(Reader):
 class DrawingReader(Reader):
     """Fills the arrays `names` of slots with `fill`, on `threads` threads."""
 
-    samples, depth = 64, 2  # one run is made ready while the one before it is delivered
+    samples = 64
+    depth = 2  # one run is made ready while the one before it is delivered
     piece = 4  # samples that a thread takes at once: NumPy's and Python's work for them runs on one thread at a time
 
     def __init__(self, fill: Fill, names: Sequence[str], threads: int) -> None:

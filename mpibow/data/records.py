@@ -199,7 +199,9 @@ class RecordWriter:
     def __init__(self, path: Path, file: BinaryIO, form: RecordForm, classes: int) -> None:
         if fault := form.fault():
             raise RecordError(f"{path}: {fault}")
-        self.path, self.form, self.classes = path, form, min(classes, 2**31)  # labels are i32
+        self.path = path
+        self.form = form
+        self.classes = min(classes, 2**31)  # labels are i32
         self.size = 0  # bytes so far
         self.checksum = 0  # the header's, once finished
         self._file = file

@@ -12,9 +12,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.formulas import Array as Array
-from mpibow.formulas import Arrays as Arrays
-from mpibow.formulas import ArraysByName as ArraysByName
+from mpibow.formulas import Array as Array, Arrays as Arrays, ArraysByName as ArraysByName
 
 from .infix import Infix
 

@@ -9,8 +9,7 @@ from math import frexp, isfinite
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.formulas import Formula, formula
-from mpibow.formulas import functions as f
+from mpibow.formulas import Formula, formula, functions as f
 from mpibow.graph import Array, Kernel, Moving, Run, Shape, Tensor, binds, runs
 
 from .cast import cast, floats

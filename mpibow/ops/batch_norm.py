@@ -183,10 +183,7 @@ def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
     whole = (shapes.y, FLOAT)
     channel = ((shapes.y[1],), FLOAT)
     if not shapes.training or op.frozen:
-        return Buffers(
-            forward={"inverse": channel, "shift": channel},
-            backward={"normal": whole, "inverse": channel},
-        )
+        return Buffers(forward={"inverse": channel, "shift": channel}, backward={"normal": whole, "inverse": channel})
     if op.sync == "learner":
         check_values(shapes.y)
     return Buffers(

@@ -3,8 +3,7 @@
 from typing import Protocol
 
 from mpibow.errors import ShapeError
-from mpibow.formulas import Apply, Formula, Name, Number
-from mpibow.formulas import functions as f
+from mpibow.formulas import Apply, Formula, Name, Number, functions as f
 from mpibow.graph import EVERY, Shape, Tensor
 from mpibow.graph.infix import named
 

@@ -177,11 +177,7 @@ def maximum_backward(call: Call) -> Run:
 
 
 KERNELS = {
-    Add: Kernel(
-        add_forward,
-        add_backward,
-        lambda op, shapes: Buffers(forward={"part": (shapes.y, FLOAT)}),
-    ),
+    Add: Kernel(add_forward, add_backward, lambda op, shapes: Buffers(forward={"part": (shapes.y, FLOAT)})),
     Maximum: Kernel(maximum_forward, maximum_backward, maximum_buffers),
     Multiply: Kernel(_folded(np.multiply), multiply_backward),
     Sum: Kernel(_folded(np.add)),

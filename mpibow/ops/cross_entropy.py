@@ -205,14 +205,7 @@ def soft_buffers(op: SoftCrossEntropy, shapes: Shapes) -> Buffers:
 
 @runs
 def soft_forward(
-    logits: Array,
-    target: Array,
-    y: Array,
-    slope: Array,
-    column: Array,
-    mass: Array,
-    smooth: Array,
-    smoothing: float,
+    logits: Array, target: Array, y: Array, slope: Array, column: Array, mass: Array, smooth: Array, smoothing: float
 ) -> None:
     """With t the target, smoothed: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t."""
     np.multiply(target, 1.0 - smoothing, out=smooth)

@@ -78,11 +78,7 @@ def elements_of(op: Pool, image: Array, y: Shape) -> list[tuple[int, Part, Array
 
 def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
     mask = {"mask": (shapes.y, "bool")}
-    return Buffers(
-        saved={"winner": (shapes.y, "uint16")},
-        forward=mask,
-        backward={**mask, "part": (shapes.y, FLOAT)},
-    )
+    return Buffers(saved={"winner": (shapes.y, "uint16")}, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
 
 
 @binds

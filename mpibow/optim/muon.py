@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 from mpibow.bounds import Count, NotNegative, Positive
 from mpibow.errors import ConfigError
 from mpibow.formulas import Apply, Array, Formula, Name, Number, formula
-from mpibow.formulas.functions import Element, where
+from mpibow.formulas.functions import Element
 
 from .adagrad import Adagrad
 from .adam import Adam, AdamW
 from .lion import Lion
 from .rmsprop import RmsProp
 from .sgd import Sgd
-from .update import DECOUPLED, Beta, HalfLife, Scalars, Update, kept
+from .update import DECOUPLED, Beta, HalfLife, Scalars, Update, kept, shrunk
 
 MOMENTA = "matrix_momenta"
 
@@ -115,7 +115,7 @@ class OnMatrices(Muon):
 
 def of_matrix(w: Array, g: Array, *, matrix_rate: float, matrix_shrink: float) -> Element:
     matrix_step = -matrix_rate * g
-    matrix_step = where(matrix_shrink != 0, matrix_step - matrix_shrink * w, matrix_step)
+    matrix_step = shrunk(matrix_step, w, matrix_shrink)
     return matrix_step
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from mpibow.config import build
 from mpibow.config.course import Stop, Watched
-from mpibow.errors import CallbackError, ConfigError, MpibowError
+from mpibow.errors import CallbackError, MpibowError
 from mpibow.job.job import Callback
 from mpibow.metrics.metric import OWN
 from mpibow.system import JsonObject
@@ -126,8 +126,6 @@ class EarlyStopping:
             return None
         self._data = event.data  # the first that is evaluated are those that choose
         values = measures(event.metrics, event.loss, event.accuracy)
-        if self.metric not in values:  # `fit` has asked for its own callbacks
-            raise ConfigError(f"metric: of EarlyStopping must be one of {', '.join(values)}, got '{self.metric}'")
         value = values[self.metric]
         rises = event.rises[self.metric]
         self._watched = self._stop.follow(self._watched, math.nan if value is None else value, rises=rises)

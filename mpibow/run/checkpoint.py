@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from google_crc32c import extend
-from google_crc32c import value as crc32c
+from google_crc32c import extend, value as crc32c
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 

@@ -20,7 +20,7 @@ DECADE = 10  # from this ratio of the largest to the smallest value on the axis 
 def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> "Figure":
     """A panel for every column of the table, its mean with the interval. Raises ConfigError where there is no key."""
     every = list(results.values())
-    keys = chosen_keys(every, asked) if every else []
+    keys = chosen_keys(every, asked)
     if not keys:
         raise ConfigError("--plot: the finished cells differ in nothing but the seed: there is nothing to draw")
     found = rows(every, keys)

@@ -38,7 +38,8 @@ class Staged:
         self._buckets = buckets
         self._local = local
         self._words = np.array([0, 0, BUSY, turn])  # as mpibow.kernels.compiled.buckets has them
-        self._sent, self.seconds = 0, 0.0  # when the last bucket was updated, ns; the time that sums took
+        self._sent = 0  # when the last bucket was updated, ns
+        self.seconds = 0.0  # that sums took
         self.message: Message | None = None
 
     @QUIET

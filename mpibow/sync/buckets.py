@@ -83,7 +83,8 @@ class Buckets:
         engine = self.engine
         stages = self.stages
         clock = address("clock_gettime")
-        whole, own = engine.sending, local.times(1.0)  # whose scalars are of now; after a reset they are others
+        whole = engine.sending
+        own = local.times(1.0)  # whose scalars are of now; after a reset they are others
         passes = engine.passes(local, whole.reshape(1, -1))
 
         def every(chunks: range, do: Callable[..., None]) -> None:

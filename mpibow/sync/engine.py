@@ -70,7 +70,8 @@ class Engine:
         rule = self._settings
         size = initial.size
         dtype = initial.dtype
-        self._centre, self._stale = initial, False  # stale: replicas have moved on since it was made their mean
+        self._centre = initial
+        self._stale = False  # whether replicas have moved on since it was made their mean
         if flat.meter is not None:  # the host's array is not where the passes are
             self._centre = flat.zeros(size, dtype)
             flat.put(self._centre, initial)

@@ -17,8 +17,7 @@ from .ahead import QUIET, Ahead, Staged
 from .buckets import rest
 from .distance import distances
 from .engine import Engine, OnChunks
-from .outbox import Book, Message
-from .outbox import Tally as Tally
+from .outbox import Book, Message, Tally as Tally
 from .rows import Rows
 
 T = TypeVar("T")
@@ -73,7 +72,8 @@ class Synchroniser:
         self._beside = False  # the exchange under way ends only when it is received
         self._passes: Sequence[OnChunks] = ()  # by the exchange under way
         self._due: Sequence[OnChunks] = ()  # passes that the centre waits for
-        self._recorders, self._rests = dict[Any, Any](), dict[int, Any]()  # by worker, and whether of all chunks
+        self._recorders = dict[Any, Any]()  # by worker, and whether of all chunks
+        self._rests = dict[int, Any]()
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
         # On a GPU `seconds` has them, and `waited` stays 0: the host that waits is not the learners.

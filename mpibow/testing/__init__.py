@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .operator import check_operator as check_operator
     from .rule import check_rule as check_rule
-    from .update import check_update as check_update
-    from .update import hard as hard
+    from .update import check_update as check_update, hard as hard
 
 __all__ = ["check_operator", "check_rule", "check_update", "hard"]
 

@@ -64,7 +64,8 @@ class Look:
         Less the threshold where learners have no core of their own: that these are faster is less likely than chance.
         """
         promises = _promises(self.curves, self.tuner.precision) if self.may_recheck or not self.measured else {}
-        speeds, less = {**promises, **self.measured}, 1 - self.tuner.threshold  # measured ones take precedence
+        speeds = {**promises, **self.measured}  # measured ones take precedence
+        less = 1 - self.tuner.threshold
         return {
             counts: speed if fits(counts, self.cores) else Speed(less * speed.rate, speed.relative)
             for counts, speed in speeds.items()

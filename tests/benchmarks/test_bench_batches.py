@@ -5,9 +5,7 @@ import json
 
 import pytest
 
-from benchmarks.averaging import batch_cells
-from benchmarks.averaging import batch_page as page
-from benchmarks.averaging import bench_batches as bench
+from benchmarks.averaging import batch_cells, batch_page as page, bench_batches as bench
 from mpibow.config import plain
 from mpibow.sweep.folder import CellResult, SweepFolder
 from tests.launching import ROOT

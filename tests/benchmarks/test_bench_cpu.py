@@ -6,8 +6,7 @@ import json
 import pytest
 
 from benchmarks.averaging import bench_accuracy as accuracy
-from benchmarks.speed import bench_cpu as cpu
-from benchmarks.speed import cpu_page as page
+from benchmarks.speed import bench_cpu as cpu, cpu_page as page
 
 
 def options(**more) -> argparse.Namespace:

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.averaging import bench_sma
-from benchmarks.averaging import sma_arms as plan
-from benchmarks.averaging import sma_cells as planned
-from benchmarks.averaging import sma_numbers as numbers
-from benchmarks.averaging import sma_page as pages
+from benchmarks.averaging import (
+    bench_sma,
+    sma_arms as plan,
+    sma_cells as planned,
+    sma_numbers as numbers,
+    sma_page as pages,
+)
 from mpibow.config import load_mapping
 from mpibow.errors import MpibowError
 

@@ -16,8 +16,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mpibow.comm import Communicator, checksum
-from mpibow.comm import shared as shared_memory
+from mpibow.comm import Communicator, checksum, shared as shared_memory
 from mpibow.comm.across import CALL
 from mpibow.comm.communicator import EXACT, Array
 from mpibow.comm.shared import ByMessages, rows_of

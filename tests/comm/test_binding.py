@@ -32,6 +32,17 @@ def groups(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.parametrize(
+    ("group", "name", "held"),
+    [("0::/job/step\n", "job__cpuset_DOT_cpus_DOT_effective", "8-9,12\n"),
+     ("7:cpuset:/job\n0::/\n", "cpuset__job__cpuset_DOT_cpus", "0-2\n")],
+)  # fmt: skip
+def test_a_batch_systems_set_of_cores(groups, monkeypatch, group, name, held):
+    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    groups(group, **{name: held})
+    assert machine_cores() == 3
+
+
 def test_no_quota(groups):
     groups("0::/\n", cpu_DOT_max="max 100000\n")
     assert cpu_quota() is None

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.config import Config, describe, load, load_mapping
 from mpibow.config.course import Checkpoint

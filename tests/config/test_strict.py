@@ -84,6 +84,7 @@ def refused(*args, kind: type = Things, **mapping) -> str:
         ("text: 2026-01-01", "text", "2026-01-01"),
         ("text: '7'", "text", "7"),
         ("text: ~/runs", "text", str(Path.home() / "runs")),
+        ("text: $HOME/runs", "text", str(Path.home() / "runs")),
         ("text: ~runs", "text", "~runs"),
         ("level: 0", "level", 0),
         ("mixed: none", "mixed", "none"),

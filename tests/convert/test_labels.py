@@ -5,8 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.convert.labels import numbered, ranks, remapped, set_aside
 from mpibow.errors import RecordError

@@ -4,8 +4,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 from mpibow.convert.recode import ImageHeader, ToArray, ToEncoded, header, kind_of, png

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.convert.synsets import KNOWN, synsets, validation_labels
 from mpibow.errors import RecordError

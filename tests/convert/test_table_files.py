@@ -5,8 +5,7 @@ import gzip
 import io
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.convert.table_files import check_widths, rows_of
 from mpibow.errors import RecordError

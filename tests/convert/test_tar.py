@@ -5,8 +5,7 @@ import tarfile
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpibow.convert.source_files import mapped
 from mpibow.convert.tar import Member, members

@@ -6,8 +6,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpibow.convert import tfrecord
 from mpibow.convert.tfrecord import FilePiece, masked, pieces, records, write_tfrecord

@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mpibow.data import Image as Size
-from mpibow.data import Samples, fixed, open_records, write_records
+from mpibow.data import Image as Size, Samples, fixed, open_records, write_records
 from mpibow.data.damage import Damages
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google_crc32c import value as crc32c
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from mpibow.data import RecordSet, manifest, open_records, verify, write_records
 from mpibow.data.records import HEADER, INDEX, MAGIC, RecordFile

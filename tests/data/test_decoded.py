@@ -6,12 +6,10 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from mpibow.data import Array, RecordSet, Slot, fixed
-from mpibow.data import Image as Size
+from mpibow.data import Array, Image as Size, RecordSet, Slot, fixed
 from mpibow.data.damage import Damages, decoding
 from mpibow.data.decoded import Decoded, centre_windows, decoding_reader, random_windows
 from mpibow.data.order import samples_at

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from mpibow import records
-from mpibow.data import open_records, write_records
-from mpibow.data import sheet as pictures
+from mpibow.data import open_records, sheet as pictures, write_records
 from mpibow.data.contents import pick
 from mpibow.data.sheet import GAP, LINE
 

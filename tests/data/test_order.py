@@ -5,8 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.data import Timeline, fixed
 from mpibow.data.order import ROUNDS, SHUFFLED, by_index, order, samples_at

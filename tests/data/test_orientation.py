@@ -5,8 +5,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image, ImageOps
 
 from mpibow.cuda.feed.decoder import OnDevice, scaled

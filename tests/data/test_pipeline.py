@@ -8,8 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from mpibow.data import Array, ArrayData, Slot, Timeline, fixed, read_into
-from mpibow.data import pipeline as pipeline_module
+from mpibow.data import Array, ArrayData, Slot, Timeline, fixed, pipeline as pipeline_module, read_into
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import DirectReader

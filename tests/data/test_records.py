@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google_crc32c import value as crc32c
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mpibow.data.records import RecordFile, RecordForm, write_file

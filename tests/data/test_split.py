@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.data import Array, ArrayData, Image, NamedArrays, RecordSet, open_records, write_records
 from mpibow.data.damage import Damages, Intact

@@ -1,8 +1,7 @@
 """Windows: inside the image, distributed as they should be, and a pure function of the counter."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.data.decoded import centre_windows, random_windows
 from mpibow.data.slots import fill_counter

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.convert import cifar as reader
 from mpibow.convert.cifar_files import LABELS, VERSIONS, CifarVersion

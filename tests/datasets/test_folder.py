@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpibow.data import Image as Size
-from mpibow.data import RecordSet, open_records
+from mpibow.data import Image as Size, RecordSet, open_records
 from mpibow.data.decoded import Decoded
 from tests.data import photos
-from tests.datasets.scripts import Converter, script, write
-from tests.datasets.scripts import flat as image
-from tests.datasets.scripts import records_of as records
+from tests.datasets.scripts import Converter, flat as image, records_of as records, script, write
 
 folder = script("folder")
 convert = Converter(folder, ("--workers", "1"))

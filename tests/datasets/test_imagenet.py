@@ -13,13 +13,9 @@ from PIL import Image
 
 from mpibow.convert.imagenet import FORMS
 from mpibow.data import open_records
-from tests.convert.examples import example, write_index
-from tests.convert.examples import write as write_tfrecord
+from tests.convert.examples import example, write as write_tfrecord, write_index
 from tests.data.photos import encode
-from tests.datasets.scripts import ROOT, Converter, script
-from tests.datasets.scripts import flat as image
-from tests.datasets.scripts import records_of as records
-from tests.datasets.scripts import write as files
+from tests.datasets.scripts import ROOT, Converter, flat as image, records_of as records, script, write as files
 
 imagenet = script("imagenet")
 convert = Converter(imagenet, ("--workers", "1"))

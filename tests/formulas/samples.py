@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from mpibow.formulas import Array, Formula, formula
-from mpibow.formulas import functions as f
+from mpibow.formulas import Array, Formula, formula, functions as f
 from mpibow.formulas.functions import abs, erf, exp, maximum, minimum, sign, sqrt, tanh, where
 
 TINY = 1e-30

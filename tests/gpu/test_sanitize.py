@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpibow.cuda.kernels import flat
-from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels import flat, formulas as cuda_source
 from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.formulas import formula
 from mpibow.sync import rule_formulas

@@ -20,8 +20,7 @@ from mpibow.ops.fused import (
 from mpibow.ops.wide import WideLayerNorm
 from tests.kernels.cases import Bench, Case, kind_of
 from tests.kernels.checked import SUM
-from tests.kernels.operators import CHECKED
-from tests.kernels.operators import LOOSER as OWN
+from tests.kernels.operators import CHECKED, LOOSER as OWN
 from tests.kernels.reference import REFERENCE
 from tests.kernels.shapes import given_in
 

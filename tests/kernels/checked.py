@@ -10,8 +10,7 @@ from mpibow.graph import Array
 from mpibow.ops.philox import stream
 from tests.kernels.cases import Case
 from tests.kernels.draw import Cases
-from tests.ops.test_philox import Words
-from tests.ops.test_philox import plain as philox
+from tests.ops.test_philox import Words, plain as philox
 
 N = 4096  # of large cases: the smallest array that a kernel could allocate, (N,) bool, is 4 KB
 IMAGE = (N, 6, 5, 5)

@@ -10,8 +10,7 @@ from mpibow.formulas import formula
 from mpibow.graph import Array
 from mpibow.kernels import FlatKernels, Half, Local, StepArrays, chunks_of, share_of
 from mpibow.optim import Adam, Sgd
-from mpibow.sync.rule_formulas import mean as mean_step
-from mpibow.sync.rule_formulas import pull
+from mpibow.sync.rule_formulas import mean as mean_step, pull
 from tests.stepping import END, local_of
 
 SIZE, BEHIND = 300_000, 48  # elements of a row, and those behind them that no pass may touch: two of NumPy's chunks

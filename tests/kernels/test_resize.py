@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mpibow.graph import Array
 from mpibow.kernels.numpy.resize import BITS, reach, resize, taps

@@ -1,8 +1,7 @@
 """The random cases themselves: every operator is among them, as itself; and the list of looser bounds."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpibow.graph import Op
 from mpibow.graph.formats import Reorder

@@ -1,8 +1,7 @@
 """Which of two executions is kept, from windows by hand."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.run.tuning import Trial, compare
 from mpibow.tune import Decision, Tuner

@@ -1,7 +1,6 @@
 """What all ranks decide from what each of them wants."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.data import Change, fixed
 from mpibow.run.coordinator import Coordinator, Request, settle_requests

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
-from safetensors.numpy import save as pack
+from safetensors.numpy import load_file, save as pack
 
 from mpibow import dense, flatten
 from mpibow.comm import Single

@@ -20,8 +20,7 @@ from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.run.results import Trained
 from mpibow.train import train
-from tests.launching import mpirun, needs_mpi, well
-from tests.launching import run as launch
+from tests.launching import mpirun, needs_mpi, run as launch, well
 from tests.refusals import exits, refusal_of, refuses
 from tests.run import tiny
 from tests.run.processes import write_run

@@ -19,8 +19,7 @@ from mpibow.run.results import Trained
 from mpibow.train import train
 from tests.refusals import exits, refusal_of, refuses
 from tests.run import tiny
-from tests.run.test_ratings import FACTORS, ITEMS, USERS, error_of, net
-from tests.run.test_ratings import ratings as arrays
+from tests.run.test_ratings import FACTORS, ITEMS, USERS, error_of, net, ratings as arrays
 
 SETTINGS = {
     "name": "run", "model": {"name": "matrix_factorisation", "users": USERS, "items": ITEMS, "factors": FACTORS},

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
-from safetensors.numpy import save as pack
+from safetensors.numpy import load_file, save as pack
 
 from mpibow.errors import CheckpointError
 from mpibow.run.session import Session

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.errors import RecordError
 from mpibow.run.series import PANELS, Curve, RunLog, clock, curves, kept, parse, read_run, seconds_at, smoothed

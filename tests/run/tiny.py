@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from google_crc32c import value as crc32c
 
-from mpibow import batch_norm, dense, dropout, flatten, relu
-from mpibow import train as command
+from mpibow import batch_norm, dense, dropout, flatten, relu, train as command
 from mpibow.comm import Communicator, checksum
 from mpibow.config import load_mapping
 from mpibow.data import Array, ArrayData, Samples, Slot

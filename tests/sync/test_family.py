@@ -7,8 +7,7 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.errors import ConfigError
 from mpibow.optim import AdamW, Muon, Sgd

@@ -11,8 +11,7 @@ from typing import cast
 import hypothesis
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.config import build
 from mpibow.errors import ConfigError

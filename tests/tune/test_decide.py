@@ -8,8 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpibow.tune import Cap, Counts, Decision, History, Tuner, decide
 from mpibow.tune.decide import REPEATS

@@ -20,8 +20,7 @@ from mpibow.ops.wide import WideDense
 from .cudnn import Cudnn, Enqueue, together
 from .layout import LAST, last_formats
 from .operands import Precision
-from .specs import Cast, NormInference, Product
-from .specs import Spec as CudnnSpec
+from .specs import Cast, NormInference, Product, Spec as CudnnSpec
 
 Named = Mapping[str, CudnnSpec]
 List = Callable[[Any, Shapes, Precision], Named]

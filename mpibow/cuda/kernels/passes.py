@@ -11,8 +11,7 @@ import numpy as np
 from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.kernels import flat
-from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels import flat, formulas as cuda_source
 from mpibow.graph import Array
 from mpibow.kernels import WHOLE, Half, Local, StepArrays
 

@@ -12,8 +12,7 @@ from llvmlite.ir import IRBuilder, Value
 
 from mpibow.graph import Array, Binding, Call, Formats, Kernel, Run, Shapes, Tags, canonical_formats
 from mpibow.graph.formats import canonical, parse
-from mpibow.ops import KERNELS as REFERENCE
-from mpibow.ops import MOVES, Concat, PadChannels
+from mpibow.ops import KERNELS as REFERENCE, MOVES, Concat, PadChannels
 from mpibow.ops.moves import Moves
 
 from .command import Command, together

@@ -16,8 +16,7 @@ from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 from .generated import applying, loops, sending
 from .orthogonal import orthogonal as orthogonal
 from .recorder import Recorder as Recorder
-from .steps import BLOCK, compiled, cut, gradient_of, mean_of
-from .steps import chunk as chunk
+from .steps import BLOCK, chunk as chunk, compiled, cut, gradient_of, mean_of
 
 Do = Callable[..., object]  # calls a function, or records the call
 
@@ -70,14 +69,7 @@ def apply(
 
 
 def sma_alone(
-    step: StepArrays,
-    sums: Array,
-    *,
-    local: Local,
-    alpha: float,
-    extra: float,
-    chunks: range,
-    do: Do = _call,
+    step: StepArrays, sums: Array, *, local: Local, alpha: float, extra: float, chunks: range, do: Do = _call
 ) -> None:
     for part, first in _parts(step, local):
         numbers = float(alpha), float(extra), chunks.start, chunks.stop
@@ -85,13 +77,7 @@ def sma_alone(
 
 
 def sgd_update(
-    step: StepArrays,
-    total: Array | None = None,
-    *,
-    local: Local,
-    scale: float,
-    chunks: range,
-    do: Do = _call,
+    step: StepArrays, total: Array | None = None, *, local: Local, scale: float, chunks: range, do: Do = _call
 ) -> None:
     for part, first in _parts(step, local):
         do(loops(part.formula).sgd_update, *first, float(scale), chunks.start, chunks.stop)

@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from mpibow.graph import Array, Call, Kernel, Run
-from mpibow.ops import Augment, CentreCrop, Cutout, Normalise
-from mpibow.ops import image as reference
+from mpibow.ops import Augment, CentreCrop, Cutout, Normalise, image as reference
 from mpibow.ops.philox import stream
 
 from .colour import of_pixels

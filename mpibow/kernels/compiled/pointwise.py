@@ -13,8 +13,7 @@ from mpibow.formulas import Dialect, Formula
 from mpibow.formulas.numba_source import NUMBA, head
 from mpibow.graph import Binding, Call, Formats, Kernel, Run, Shapes, Tags, as_given, canonical_formats
 from mpibow.graph.formats import physical
-from mpibow.ops import KERNELS as REFERENCE
-from mpibow.ops import POINTWISE, Cast, Compare, Where, pointwise
+from mpibow.ops import KERNELS as REFERENCE, POINTWISE, Cast, Compare, Where, pointwise
 
 from .generated import FUTURE, imported
 from .native import Native

@@ -8,8 +8,7 @@ from math import prod
 import numpy as np
 
 from mpibow.graph import FLOAT, Array, Buffers, Call, Kernel, Run
-from mpibow.ops import KERNELS as REFERENCE
-from mpibow.ops import Expand, ReduceMax, ReduceMean, ReduceSum
+from mpibow.ops import KERNELS as REFERENCE, Expand, ReduceMax, ReduceMean, ReduceSum
 
 from .boxes import half, joined, repeated, strides
 from .command import Command, together

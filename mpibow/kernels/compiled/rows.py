@@ -3,8 +3,7 @@
 import numpy as np
 
 from mpibow.graph import FLOAT, Buffers, Call, Kernel, Run
-from mpibow.ops import KERNELS as REFERENCE
-from mpibow.ops import Embedding, Gather, MatrixFactorisation
+from mpibow.ops import KERNELS as REFERENCE, Embedding, Gather, MatrixFactorisation
 from mpibow.ops.gather import starts_of
 
 from .native import Address, Arguments, Back, Floats, Indices, Words, are_indices, floats, native, row_at

@@ -117,7 +117,8 @@ def rehearse() -> None:
     table = np.zeros((0, 5), np.int64)
     for function in (add, put):
         command(function, one, one)()
-    none, numbers = np.zeros((0, 3), np.int64), np.zeros(9, np.int64)  # no pauses: it returns at once
+    none = np.zeros((0, 3), np.int64)
+    numbers = np.zeros(9, np.int64)  # no pauses: it returns at once
     work(table, none, numbers[:2], numbers[:2], np.zeros((1, 4), np.int64), numbers, table, table, table)
 
 

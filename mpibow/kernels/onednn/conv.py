@@ -10,8 +10,7 @@ from mpibow.graph.formats import canonical
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.compiled.native import Floats, Single, native
-from mpibow.kernels.onednn import capi as dnn
-from mpibow.kernels.onednn import depthwise
+from mpibow.kernels.onednn import capi as dnn, depthwise
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.comm import Communicator, Single
 from mpibow.cuda.device.find import Found, find_device, has_gpu, near_cores, parse_cores, share_of_cores

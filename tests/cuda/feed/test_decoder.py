@@ -189,8 +189,7 @@ def test_what_lies_in_a_row_is_copied_at_once():
 @pytest.mark.dali
 def test_the_graph_is_one_that_dali_knows():
     """Its operators and their arguments, and that what comes out is on the device; without a GPU it can't be built."""
-    from nvidia.dali import Pipeline as Graph
-    from nvidia.dali import fn, types
+    from nvidia.dali import Pipeline as Graph, fn, types
 
     def windows(sides: Array, counter: Array) -> Array:
         return np.zeros((len(sides), 4))

@@ -9,8 +9,7 @@ import pytest
 
 from mpibow.cuda.device.driver import Refused
 from mpibow.cuda.device.machine import DeviceFull
-from mpibow.cuda.kernels import cudnn as binding
-from mpibow.cuda.kernels import graphs
+from mpibow.cuda.kernels import cudnn as binding, graphs
 from mpibow.cuda.kernels.cudnn import Cudnn, DeviceTimer, Enqueue, Handles, random_bytes, seconds_of, together
 from mpibow.cuda.kernels.kept import Made
 from mpibow.cuda.kernels.launcher import Executor

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpibow.cuda.device import libraries
-from mpibow.cuda.kernels import compile as own
-from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels import compile as own, formulas as cuda_source
 from mpibow.cuda.kernels.compile import ARCHITECTURES, Module, Usage, compiled, nvrtc
 from mpibow.cuda.kernels.kernels import KERNELS
 from mpibow.cuda.kernels.pointwise import header

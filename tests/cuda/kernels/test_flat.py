@@ -5,11 +5,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from mpibow.cuda.kernels import flat
-from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels import flat, formulas as cuda_source
 from mpibow.cuda.kernels.kernels import Constant
 from mpibow.formulas import formula
 from mpibow.graph import Array

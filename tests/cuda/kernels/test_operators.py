@@ -9,8 +9,7 @@ from dataclasses import replace
 import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpibow import ops
 from mpibow.cuda.kernels.kernels import KERNELS, Launch

@@ -5,8 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpibow.cuda.kernels.kept import digest
 from mpibow.cuda.kernels.listing import convolution, dense, norm

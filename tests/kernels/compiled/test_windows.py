@@ -1,8 +1,7 @@
 """What numba computes where oneDNN has nothing, on all shapes: means over rectangles, and responses to channels."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpibow import ops
 from mpibow.kernels.compiled import means, norms
