@@ -87,7 +87,8 @@ def test_the_launcher_starts_a_rank_for_each_slot():
     path = variable["valueFrom"]["fieldRef"]["fieldPath"]
     assert (variable["name"], path) == ("JOB", "metadata.labels['training.kubeflow.org/job-name']")
     name = JOB["metadata"]["generateName"] + "x7k2p"
-    assert load(ROOT / Path(train[0]).relative_to("/opt/mpibow"), [word.replace("$(JOB)", name) for word in train[1:-2]]).name == name
+    config = ROOT / Path(train[0]).relative_to("/opt/mpibow")  # of the image
+    assert load(config, [word.replace("$(JOB)", name) for word in train[1:-2]]).name == name
 
 
 def test_no_two_jobs_have_one_name():
