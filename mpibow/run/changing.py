@@ -83,16 +83,17 @@ def tune(session: Session, tuned: Decision) -> None:
     coordinator = session.coordinator
     tuning = session.tuning
     reporter = session.reporter
-    while (lack := _lack(session, tuned)) is not None:
-        short, why = lack
-        if tuned.execution:
-            tuned = tuning.refused(f"rank {short}: {why}")
-            continue
-        reporter.no_memory(short, tuned.counts[short], why)
-        if tuned.counts[short] <= coordinator.announced[short]:  # fused learners are bound anew, fewer as well
-            tuned = tuning.stay(coordinator.announced, f"rank {short}: {why}")
-            break
-        tuned = tuning.without(short, tuned.counts[short])
+    with session.comm.pulse.during("start"):  # a GPU may try plans for minutes
+        while (lack := _lack(session, tuned)) is not None:
+            short, why = lack
+            if tuned.execution:
+                tuned = tuning.refused(f"rank {short}: {why}")
+                continue
+            reporter.no_memory(short, tuned.counts[short], why)
+            if tuned.counts[short] <= coordinator.announced[short]:  # fused learners are bound anew, fewer as well
+                tuned = tuning.stay(coordinator.announced, f"rank {short}: {why}")
+                break
+            tuned = tuning.without(short, tuned.counts[short])
     wanted = tuned.counts, tuned.execution or coordinator.execution
     if wanted != (coordinator.announced, coordinator.execution):
         coordinator.announce(session.iteration, *wanted)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from mpibow.comm import Communicator
+from mpibow.comm.communicator import Single
 from mpibow.data import fixed
 from mpibow.errors import CommunicationError
 from mpibow.run import changing
@@ -36,7 +37,7 @@ class Ranks:
         reporter = SimpleNamespace(no_memory=lambda *what: self.told.append(what), tuned=lambda *_: None)
         return SimpleNamespace(
             coordinator=coordinator, tuning=tuning, rank=0, iteration=10, binding_seconds=0.0, where=None,
-            reporter=reporter, synchroniser=SimpleNamespace(talk=self.talk, call=None),
+            reporter=reporter, synchroniser=SimpleNamespace(talk=self.talk, call=None), comm=Single(),
             learners=SimpleNamespace(bind_within=lambda _, *what: self.bind(*what)),
             job=SimpleNamespace(device=SimpleNamespace(enqueues=True)), cores_checked=(),
         )  # fmt: skip

@@ -180,7 +180,7 @@ def open_gpu(machine: Machine, precision: str, *, graphs: bool, ranges: Range) -
     folder = cache_folder()
     kept = plan_folder(folder, found, TRIES)
     target = Target(kept.about[0], handles.of(machine.stream))
-    timer = DeviceTimer(machine.driver, machine.stream, handles.of)
+    timer = DeviceTimer(machine.driver, machine.driver.stream(), handles.of)  # the averaging stream may be in use
     cudnn = Cudnn(Planner(target, TRIES, kept, timer), handles, shadows.address)
     about = f"{found}, cuDNN {library.backend_version_string()}, {chosen.name}"
     return Gpu(machine, Launcher(machine, folder / "kernels"), cudnn, shadows, chosen, graphs, about, ranges)
