@@ -198,6 +198,7 @@ class Means(TorchDispatchMode):  # type: ignore[misc]
 def untouched(module: Module) -> Iterator[None]:
     """The modes and attributes of the module and its parts are restored: hooks keep computed weights there."""
     before = [(part, dict(vars(part)), dict(part._buffers)) for part in module.modules()]
+    held = [(each, each.clone()) for each in module.buffers()]  # torch.utils.checkpoint writes them
     attention = torch.backends.mha
     fast = attention.get_fastpath_enabled()
     attention.set_fastpath_enabled(False)  # it gives 0 for padded places, in evaluation alone
@@ -208,6 +209,8 @@ def untouched(module: Module) -> Iterator[None]:
         for part, attributes, buffers in before:
             vars(part).update(attributes)
             part._buffers.update(buffers)
+        for each, array in held:
+            each.copy_(array)
 
 
 def _plan(net: TorchNet, *, training: bool) -> Plan:

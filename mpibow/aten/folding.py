@@ -14,7 +14,7 @@ from .program import BatchExtent
 if TYPE_CHECKING:
     from torch import SymInt
 
-SIZES = (3, 17)  # batch sizes, apart from those that modules have as extents
+SIZES = (3, 131)  # batch sizes, apart from those that modules have as extents; most runs have none beyond
 
 
 @dataclass(frozen=True, eq=False)

@@ -254,7 +254,7 @@ def cross_entropy(
         return ops.sum(losses, 0)
     batch = site.batch if losses.shape[0] % site.batch == 0 else losses.shape[0]
     counts = ops.label_count(ops.reshape(flat, (batch, -1)), ignore_index)
-    return ops.mean(ops.counted_mean(ops.sum(ops.reshape(losses, (batch, -1)), 1), counts), 0)
+    return ops.mean(ops.CountedMean(whole=True)(ops.sum(ops.reshape(losses, (batch, -1)), 1), counts), 0)
 
 
 OPERATORS: dict[str, Function] = {

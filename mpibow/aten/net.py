@@ -203,13 +203,12 @@ def by_samples(loss: Tensor, batch: int) -> Tensor:
             case ops.DivideBy(number):
                 factor /= number
             case _:
-                behind = graph.behind([loss.name])
-                for i, each in enumerate(graph.nodes):
-                    if isinstance(each.op, ops.CountedMean) and each.name in behind:
-                        graph.nodes[i] = replace(each, op=ops.CountedMean(whole=True))
                 return ops.expand(ops.reshape(loss, (1,)), (batch,))
         assert node is not None
         found = graph.tensors[node.inputs[0]]
+    for i, each in enumerate(graph.nodes):
+        if isinstance(each.op, ops.CountedMean) and each.name == found.name:  # evaluation weighs samples by counts
+            graph.nodes[i] = replace(each, op=ops.CountedMean())
     return found if factor == 1 else found * factor
 
 

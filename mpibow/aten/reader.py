@@ -166,6 +166,8 @@ class ExportReader:
 
     def _computed(self, node: Node) -> object:
         """The value of a node that depends on no input."""
+        if writes(name_of(node.target)):
+            self.folded.clear()  # calls that made what is written now
         given = widened(self._values((node.args, node.kwargs)))
         if not any(isinstance(each, ByBatch | BatchExtent) for each in pytree.tree_leaves(given)):
             return self._applied(node, *given)

@@ -171,7 +171,8 @@ def maximum_backward(call: Call) -> Run:
         for i, dx in enumerate(call.dx):
             if dx is not None:
                 np.equal(winner, i, out=mask)
-                np.multiply(dy, mask, out=dx)
+                dx.fill(0)  # an infinite slope times 0 is not 0
+                np.copyto(dx, dy, where=mask)
 
     return run
 

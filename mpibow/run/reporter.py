@@ -57,8 +57,7 @@ class Reporter:
     def start(self) -> None:
         """Enters the start, and prints the session's notes. The summary of an end before is no longer true."""
         session = self._session
-        if session.rank == 0:
-            (self.folder / "summary.json").unlink(missing_ok=True)
+        (self.folder / "summary.json").unlink(missing_ok=True)
         facts = {"elapsed": self.ledger.seconds, **session.where.running(), **session.start.facts}
         self._add("start", title=session.job.title, **facts, versions=versions())
         for note in session.notes:

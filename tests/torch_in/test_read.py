@@ -144,3 +144,68 @@ def test_short_of_memory_is_said(monkeypatch):
     monkeypatch.setattr(module, "memory_left", lambda: 1000)
     with pytest.warns(UserWarning, match="Crooked was not compared with PyTorch, which needs 0 GiB"):
         mb.from_torch(read.Crooked(), (batch(4, 8),))
+
+
+class Of(torch.nn.Module):
+    """A function of its parts and an input."""
+
+    def __init__(self, function, **parts) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *given):
+        return self.function(self, *given)
+
+
+def written_between_uses(module, x):
+    mask = torch.zeros(x.shape[0], 6)
+    first = module.h(x) + mask
+    mask[:, 0] = 1
+    return first * 2 + x * mask
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        written_between_uses,
+        lambda module, x: torch.max(module.h(x), torch.tensor(0.0)).sqrt(),
+        lambda module, x: torch.nn.functional.lp_pool1d(module.h(x - x)[:, None], 2.0, 2),
+    ],
+    ids=["a mask is written between two uses", "a root of a maximum of 0", "a root of zeros"],
+)
+def test_it_is_read_as_pytorch_computes_it(function):
+    mb.from_torch(Of(function, h=torch.nn.Linear(6, 6, bias=False)), (torch.randn(4, 6),))  # compares gradients
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda module, x: module.h(x) * (torch.arange(x.shape[0]) < 32)[:, None],
+        lambda module, x: module.h(x) / min(x.shape[0], 100),
+    ],
+)
+def test_what_changes_beyond_some_samples_is_refused(function):
+    with pytest.raises(ConfigError, match="a value depends on the batch size in another way than by samples"):
+        mb.from_torch(Of(function, h=torch.nn.Linear(6, 2)), (torch.randn(4, 6),))
+
+
+def test_a_module_that_recomputes_its_parts_stays_as_it_was():
+    def recomputed(module, x):
+        return torch.utils.checkpoint.checkpoint(module.h, x, use_reentrant=False)
+
+    module = Of(recomputed, h=torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6)))
+    mb.from_torch(module, (torch.randn(4, 6),))
+    assert module.h[1].num_batches_tracked == 0
+    assert not module.h[1].running_mean.any()
+
+
+def test_the_mean_over_labels_that_count_is_of_the_batch_in_evaluation_too():
+    def losses(module, x, labels):
+        y = module.h(module.b(x)).reshape(-1, 3, 2)
+        return {"ce": torch.nn.functional.cross_entropy(y, labels, ignore_index=0) * torch.ones_like(x[:, 0])}
+
+    module = Of(losses, h=torch.nn.Linear(6, 6), b=torch.nn.BatchNorm1d(6))
+    labels = torch.tensor([[1, 2], [0, 1], [1, 0], [2, 2]])
+    mb.from_torch(module, (torch.randn(4, 6), labels))  # compares evaluation where there are statistics
