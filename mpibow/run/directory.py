@@ -42,11 +42,9 @@ def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
     raise MpibowError(f"out: {out} is full of runs named {stem}; set name= to another name")
 
 
-def latest(out: Path, name: str, title: str = "*") -> Path | None:
-    """The run directory in `out` with the newest checkpoint: `name`, or where that is 'auto' one that `create` made of
-    this title."""
-    stem = f"{title}-{'[0-9]' * 8}-{'[0-9]' * 6}*" if title != "*" else title
-    folders = [out / name] if name != "auto" else list(out.glob(stem)) if out.is_dir() else []
+def latest(out: Path, name: str, pattern: str = "*") -> Path | None:
+    """The run directory in `out` with the newest checkpoint: `name`, or where that is 'auto' one of this pattern."""
+    folders = [out / name] if name != "auto" else list(out.glob(pattern)) if out.is_dir() else []
     found = [
         (max(p.stat().st_mtime for p in points), folder) for folder in folders if (points := list(_points(folder)))
     ]

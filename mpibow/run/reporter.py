@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +58,8 @@ class Reporter:
     def start(self) -> None:
         """Enters the start, and prints the session's notes. The summary of an end before is no longer true."""
         session = self._session
-        (self.folder / "summary.json").unlink(missing_ok=True)
+        with suppress(OSError):  # where it cannot go, the new one cannot be written either
+            (self.folder / "summary.json").unlink()
         facts = {"elapsed": self.ledger.seconds, **session.where.running(), **session.start.facts}
         self._add("start", title=session.job.title, **facts, versions=versions())
         for note in session.notes:

@@ -138,8 +138,9 @@ def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], s
     config = job.config
     notes = list[str]()
     out = Path(config.out)
-    title = escape(job.title) if config.model is None else "*"  # of a program, whose nets have no other name
-    start = directory.latest(out, config.name, title) if resume == "auto" else Path(resume) if resume else None
+    # Of a program, whose nets have no other name: what `create` makes of it.
+    runs = f"{escape(job.title)}-20??????-??????*" if config.model is None else "*"
+    start = directory.latest(out, config.name, runs) if resume == "auto" else Path(resume) if resume else None
     if start is not None:
         newest = next(saving.find(start), None)
         token = "" if newest is None else locked(newest.parent.parent)

@@ -92,7 +92,7 @@ def test_operations_of_a_transposed_convolution_and_of_a_table(tmp_path, monkeyp
     """Each of 3 x 36 pixels meets 4 x 2 x 2 weights; rows of a table are looked up, not multiplied."""
 
     def net(image: Tensor) -> Tensor:
-        rows = embedding(cast(flatten(image), "int32"), 7, 2)
+        rows = embedding(cast(flatten(image) + 0.5, "int32"), 7, 2)
         whole = conv_transpose2d(image, 4, 2, stride=2, bias=False)
         return dense(flatten(whole), tiny.CLASSES) + dense(flatten(rows), tiny.CLASSES)
 

@@ -72,7 +72,7 @@ def test_the_newest_run(tmp_path):
     assert directory.latest(tmp_path, "c") == tmp_path / "c"
     mine = make_run(tmp_path, "net-20261130-120000", 100)
     make_run(tmp_path, "net-2-20261130-120000", 200)
-    assert directory.latest(tmp_path, "auto", "net") == mine
+    assert directory.latest(tmp_path, "auto", "net-20??????-??????*") == mine
     assert directory.latest(tmp_path, "d") is None
     assert directory.latest(tmp_path, "e") is None
     assert directory.latest(tmp_path, "none") is None
