@@ -210,7 +210,8 @@ def untouched(module: Module) -> Iterator[None]:
             vars(part).update(attributes)
             part._buffers.update(buffers)
         for each, array in held:
-            each.copy_(array)
+            if not each.equal(array):  # what is not written may be expanded, and take no copy
+                each.copy_(array)
 
 
 def _plan(net: TorchNet, *, training: bool) -> Plan:

@@ -18,7 +18,8 @@ MESSAGE = 61440  # bytes; with longer ones Open MPI over TCP is half as fast whe
 ONE_ROUND = 2**11  # elements up to which every node adds up all of them: more bytes, half the rounds
 TAGS = 2**13  # of pieces, two each; MPI grants 2^15
 MEETING = 2 * TAGS  # the tag of meetings
-TOKEN, CARRIED = 8, 2**16  # bytes of a meeting's messages, each below MESSAGE: the token, and what all nodes' carry
+TOKEN = 8  # bytes of a meeting's messages, each below MESSAGE: the token
+CARRIED = 2**16  # and what all nodes' carry
 NOTHING: Array = np.zeros((1, 0), np.float32)  # to carry
 Row = tuple[int, int, int, int, int]  # a call of a C function (function, a, b, c, d)
 CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 4)
@@ -150,7 +151,6 @@ class ByNodes:
     def __init__(self, leaders: Across | None, here: ByMessages | ByBoard | None, nodes: int) -> None:
         self._leaders = leaders
         self._here = here
-        self._alike = True
         self._rooms = np.zeros((nodes, TOKEN + CARRIED // nodes // 8 * 8), np.uint8)  # by node, as it is sent
         self._tokens = self._rooms[:, :TOKEN].view(np.int64)
         self._kept = dict[int, Messages]()

@@ -138,7 +138,7 @@ def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], s
     config = job.config
     notes = list[str]()
     out = Path(config.out)
-    # Of a program, whose nets have no other name: what `create` makes of it.
+    # The runs of a program are told apart by their title alone, which begins the names that `create` gives them.
     runs = f"{escape(job.title)}-20??????-??????*" if config.model is None else "*"
     start = directory.latest(out, config.name, runs) if resume == "auto" else Path(resume) if resume else None
     if start is not None:

@@ -201,6 +201,13 @@ def test_a_module_that_recomputes_its_parts_stays_as_it_was():
     assert not module.h[1].running_mean.any()
 
 
+def test_a_buffer_that_is_expanded():
+    module = Of(lambda module, x: module.h(x + module.h.rows), h=torch.nn.Linear(6, 2))
+    module.h.register_buffer("rows", torch.arange(6.0).expand(1, 3, 6)[:, 1])
+    module.h.register_buffer("unused", torch.arange(6.0).expand(3, 6))
+    mb.from_torch(module, (torch.randn(4, 6),))
+
+
 def test_the_mean_over_labels_that_count_is_of_the_batch_in_evaluation_too():
     def losses(module, x, labels):
         y = module.h(module.b(x)).reshape(-1, 3, 2)
