@@ -93,7 +93,7 @@ class RecordError(MpibowError):
 class DamagedRecord(RecordError):
     """Sample `sample` of an open data set cannot be read; one that skips it can go on with the others."""
 
-    def __init__(self, message: str, sample: int) -> None:
+    def __init__(self, message: str, sample: int):
         super().__init__(message, sample)  # both, so that it can be pickled
         self.sample = sample
 

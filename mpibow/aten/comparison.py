@@ -171,7 +171,7 @@ class Means(TorchDispatchMode):  # type: ignore[misc]
     `bits` are the fewest of a float.
     """
 
-    def __init__(self, precision: torch.dtype) -> None:
+    def __init__(self, precision: torch.dtype):
         super().__init__()
         self.precision = precision
         self.bits = 64

@@ -24,7 +24,7 @@ class Packed:
     PyTorch's recurrent modules take it for a tensor, and their functions call `__torch_function__` with it.
     """
 
-    def __init__(self, x: Tensor, lengths: Tensor) -> None:
+    def __init__(self, x: Tensor, lengths: Tensor):
         self.x = x
         self.lengths = lengths
         self.dtype = x.dtype

@@ -66,7 +66,7 @@ WHEREABOUTS = (
 class ExportReader:
     """Reads an exported graph in order: a node that depends on no input is computed, any other becomes a call."""
 
-    def __init__(self, module: Module, exported: ExportedProgram, operators: Iterable[str]) -> None:
+    def __init__(self, module: Module, exported: ExportedProgram, operators: Iterable[str]):
         self.exported = exported
         self.kind = type(module).__name__
         self.known = {*OPERATORS, *operators}

@@ -31,7 +31,7 @@ class Messages:
     `starts` and `test` are calls of MPI; `over` is set where a test has found that all are over.
     """
 
-    def __init__(self, mpi: ModuleType, requests: Sequence[Any]) -> None:
+    def __init__(self, mpi: ModuleType, requests: Sequence[Any]):
         size = mpi._sizeof(mpi.Request())
         many = len(requests)
         handles = np.array([mpi._handleof(each) % 2 ** (8 * size) for each in requests], f"u{size}")
@@ -54,7 +54,7 @@ class Messages:
 class Across:
     """The ranks, one of every node, that hold the same share of an array."""
 
-    def __init__(self, mpi: ModuleType, comm: Any, peers: Sequence[int], node: int, piece: int = PIECE) -> None:
+    def __init__(self, mpi: ModuleType, comm: Any, peers: Sequence[int], node: int, piece: int = PIECE):
         """`peers` are their ranks in `comm` by node, `node` is this rank's."""
         self._mpi = mpi
         self._comm = comm
@@ -148,7 +148,7 @@ class ByNodes:
     short array that is to be summed: a second round of them would take as long again.
     """
 
-    def __init__(self, leaders: Across | None, here: ByMessages | ByBoard | None, nodes: int) -> None:
+    def __init__(self, leaders: Across | None, here: ByMessages | ByBoard | None, nodes: int):
         self._leaders = leaders
         self._here = here
         self._rooms = np.zeros((nodes, TOKEN + CARRIED // nodes // 8 * 8), np.uint8)  # by node, as it is sent

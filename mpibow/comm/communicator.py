@@ -135,7 +135,7 @@ class Single(InPlace):
     local_size = 1
     any_thread = True
 
-    def __init__(self, pulse: Pulse | None = None) -> None:
+    def __init__(self, pulse: Pulse | None = None):
         self.pulse = pulse or Pulse()
 
     def allreduce(self, array: Array, stream: object = None) -> None:

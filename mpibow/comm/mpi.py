@@ -51,7 +51,7 @@ class Mpi(InPlace):
     which it exchanges with the ranks of the other nodes that hold the same share.
     """
 
-    def __init__(self, largest: int = LARGEST, pulse: Pulse | None = None) -> None:
+    def __init__(self, largest: int = LARGEST, pulse: Pulse | None = None):
         self._mpi = mpi = load()
         self.pulse = pulse or Pulse()
         self.pulse.waiting = "the start of MPI"

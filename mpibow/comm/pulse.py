@@ -55,7 +55,7 @@ class Limits:
 class Pulse:
     """Written by working threads without a lock, as only its changes count. Without a watchdog it does nothing."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None):
         self.limits = limits or Limits()
         self.phase = "start"  # of LEAST, or "" if nothing is watched
         self.beats = 0
@@ -106,7 +106,7 @@ class Signs:
     Raises OSError, also where the file is a link or another user's, who has guessed its name.
     """
 
-    def __init__(self, job: str, rank: int, folder: Path | None = None) -> None:
+    def __init__(self, job: str, rank: int, folder: Path | None = None):
         folder = folder or (MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()))
         self._path = folder / f"{PREFIX}{os.getuid()}-{job}"
         self._rank = rank

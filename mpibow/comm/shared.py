@@ -22,7 +22,7 @@ class SharedRows:
     The reader of a row must have met its writer since it was written (Mpi does): meeting orders the memory as well.
     """
 
-    def __init__(self, mapping: mmap.mmap, rank: int, ranks: int, size: int, dtype: str) -> None:
+    def __init__(self, mapping: mmap.mmap, rank: int, ranks: int, size: int, dtype: str):
         """`rank` is this one's number on its node."""
         self.rows: Array = np.frombuffer(mapping, dtype).reshape(ranks, -1)  # (ranks, size and padding)
         self._own = self.rows[rank, :size]
@@ -106,7 +106,7 @@ class ByMessages:
 
     test = None  # as ByNodes has one
 
-    def __init__(self, mpi: ModuleType, comm: Any) -> None:
+    def __init__(self, mpi: ModuleType, comm: Any):
         self._mpi = mpi
         self._comm = comm
         self._mine = np.zeros(2, np.int64)
@@ -134,7 +134,7 @@ class ByBoard:
 
     test = None
 
-    def __init__(self, shared: SharedRows, rank: int) -> None:
+    def __init__(self, shared: SharedRows, rank: int):
         self.rows = shared.rows
         self._words: memoryview[int] = shared.rows.reshape(-1).data  # read in 50 ns
         self._starts = range(0, shared.rows.size, shared.rows.shape[1])

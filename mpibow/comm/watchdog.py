@@ -72,7 +72,7 @@ class Watchdog:
         signs: Signs | None = None,
         say: Callable[[str], None] = print,
         end: Callable[[int], None] = os._exit,
-    ) -> None:
+    ):
         """`size` is the number of the job's ranks, 0 if unknown; without `signs` no other rank is watched."""
         self._pulse = pulse
         self._rank = rank

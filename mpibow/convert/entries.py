@@ -75,7 +75,7 @@ def group_of(path: Path, numbers: range, places: Sequence[tuple[int, int, int]])
 class Entries:
     """All images of some groups, or those that `order` (n,) int64 chooses, in its order."""
 
-    def __init__(self, groups: Iterable[ImageGroup], order: Array | None = None) -> None:
+    def __init__(self, groups: Iterable[ImageGroup], order: Array | None = None):
         self.groups = list(groups)
         self._firsts = [0, *accumulate(len(group.names) for group in self.groups)]
         self.order: Array = np.arange(self._firsts[-1]) if order is None else order

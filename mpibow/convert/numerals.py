@@ -51,7 +51,7 @@ class NumberReading:
 class Column:
     """The cells of one column in all files, equal ones once."""
 
-    def __init__(self, name: str, tables: Sequence[SourceTable], notation: Notation, target: bool) -> None:
+    def __init__(self, name: str, tables: Sequence[SourceTable], notation: Notation, target: bool):
         self.name = name
         self._tables = tables
         self._notation = notation

@@ -51,7 +51,7 @@ EXECUTIONS = {  # the log's words for each
 class GpuMemory(Memory):
     """A GPU's memory, which several ranks may share."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu):
         self._gpu, self.place = gpu, f"on {gpu.machine.found.gpu}"
 
     @property
@@ -76,7 +76,7 @@ class OnGpu(Device):
     enqueues = True
     carrier: Callable[..., Any] = staticmethod(open_transport)
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu):
         super().__init__(kernel_set(gpu), GpuMemory(gpu))
         self.gpu, self.name = gpu, gpu.machine.found.gpu.name
 

@@ -23,7 +23,7 @@ from .times import DeviceTimes
 class Inputs:
     """A plan's inputs in a block that is packed as slots are: so one copy takes all of a slot."""
 
-    def __init__(self, packing: Packing, block: PlanArray) -> None:
+    def __init__(self, packing: Packing, block: PlanArray):
         self.block, self.arrays = block, packing.views(block)
         self._begins, self._whole = dict(packing.begins), False
 
@@ -58,7 +58,7 @@ class DeviceLearner:
         times: DeviceTimes,
         *,
         dated: bool,
-    ) -> None:
+    ):
         self._inputs, self._machine = inputs, gpu.machine
         self.stream = self._machine.driver.stream()
         self.done: Event | None = None
@@ -107,7 +107,7 @@ class GpuBinder(Binder):
         times: DeviceTimes,
         *,
         dated: bool,
-    ) -> None:
+    ):
         super().__init__(replicas, update)
         self._times, self._dated = times, dated
         self._gpu, self._packing, self._fused_plan = gpu, packing, fused_plan

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class DeviceTimes:
     """`machine` is the rank's GPU. Events carry times only while the trace records."""
 
-    def __init__(self, machine: Machine, trace: Trace) -> None:
+    def __init__(self, machine: Machine, trace: Trace):
         self._machine, self._trace = machine, trace
         self._zero: tuple[Event, int] | None = None  # an event, and when it came in nanoseconds of the host's clock
 
@@ -49,7 +49,7 @@ class Exchanges:
     compute meanwhile, they stand still from their last gradient on; if not, for all of it.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream):
         self._stream = stream
         self._begin: Event | None = None
         self._last: tuple[Event, Event] | None = None

@@ -54,7 +54,7 @@ class Dali(Reader):
         samples: int = 64,
         depth: int = 2,
         damaged: Callable[[DamagedRecord], int] = raised,
-    ) -> None:
+    ):
         if missing := available():
             raise DeviceError(f"data.pipeline: dali cannot be used: {missing}")
         self.samples = samples

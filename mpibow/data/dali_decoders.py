@@ -75,7 +75,7 @@ class Decoder:
 class Raw(Decoder):
     """Images of one shape and `dtype`: their bytes in one array, which DALI passes on as it is."""
 
-    def __init__(self, dtype: DType) -> None:
+    def __init__(self, dtype: DType):
         self._dtype = dtype
 
     def graph(self, fn: ModuleType, types: ModuleType) -> object:
@@ -94,7 +94,7 @@ class OnHost(Decoder):
     DALI's own resize takes thrice as long on a CPU.
     """
 
-    def __init__(self, windows: Windows, size: int, threads: int) -> None:
+    def __init__(self, windows: Windows, size: int, threads: int):
         from mpibow.kernels.compiled.resize import resize
 
         self._windows = windows

@@ -40,7 +40,7 @@ class Damages:
     messages, which differs where these are a part of a data set.
     """
 
-    def __init__(self, data: str, count: int, limit: int, number: Callable[[int], int] = int) -> None:
+    def __init__(self, data: str, count: int, limit: int, number: Callable[[int], int] = int):
         self._data = data
         self._count = count
         self._limit = limit
@@ -72,7 +72,7 @@ class Damages:
 class Intact(Derived):
     """A data set whose damaged samples are replaced."""
 
-    def __init__(self, data: Dataset, damages: Damages) -> None:
+    def __init__(self, data: Dataset, damages: Damages):
         super().__init__(data)
         self._damages = damages
 

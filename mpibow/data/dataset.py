@@ -148,7 +148,7 @@ class Measured:
 class Derived(Measured):
     """A `Dataset` of another's samples, which it reads in its own way."""
 
-    def __init__(self, data: Dataset) -> None:
+    def __init__(self, data: Dataset):
         self.data = data
         self.name = data.name
         self.count = data.count
@@ -182,7 +182,7 @@ class ArrayData:
         classes: int | None = None,
         ignore: int | None = None,
         name: str = "arrays",
-    ) -> None:
+    ):
         images = numeric_array(f"{name}: images", images)
         labels = numeric_array(f"{name}: labels", labels, NUMBERED)
         if images.ndim < 2 or len(images) == 0 or len(images) != len(labels) or labels.ndim != 1:
@@ -236,9 +236,7 @@ class NamedArrays:
     `contents` is their conversion from a user's data, in the form of a manifest's.
     """
 
-    def __init__(
-        self, arrays: ArraysByName, *, name: str = "arrays", contents: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, arrays: ArraysByName, *, name: str = "arrays", contents: Mapping[str, object] | None = None):
         self.name = name
         self.contents = dict(contents or {})
         self.arrays = {key: _column(f"{name}.{key}", array) for key, array in arrays.items()}

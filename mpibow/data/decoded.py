@@ -96,7 +96,7 @@ class Decoded(Derived):
         image: Image,
         area: tuple[float, float] | None = None,
         aspect: tuple[float, float] = (3 / 4, 4 / 3),
-    ) -> None:
+    ):
         super().__init__(records)
         self.records = records
         self.image = image

@@ -48,7 +48,7 @@ class Hands:
 class OfItems:
     """Samples of a user's items, new in every epoch where they are drawn to train on: `Drawn`."""
 
-    def __init__(self, items: Items, inputs: Inputs, hands: Hands) -> None:
+    def __init__(self, items: Items, inputs: Inputs, hands: Hands):
         self._items = items
         self._inputs = inputs
         self._hands = hands
@@ -86,7 +86,7 @@ class LabelledItems(OfItems, Measured):
     Mean and std are those of LOOKED_AT samples, evenly spaced, as they are evaluated.
     """
 
-    def __init__(self, items: Items, inputs: Inputs, hands: Hands, classes: int, ignore: int | None) -> None:
+    def __init__(self, items: Items, inputs: Inputs, hands: Hands, classes: int, ignore: int | None):
         super().__init__(items, inputs, hands)
         self.shape, self.dtype = inputs["image"]
         self.classes = classes

@@ -17,7 +17,7 @@ class Labelled:
     Encoded ones are `Drawn`: decoded anew each time.
     """
 
-    def __init__(self, pictures: Dataset, names: tuple[str, str] = ("image", "label")) -> None:
+    def __init__(self, pictures: Dataset, names: tuple[str, str] = ("image", "label")):
         self.pictures = pictures
         self.name = pictures.name
         self.count = pictures.count
@@ -52,7 +52,7 @@ IGNORED = 255  # the value of pixels without a class
 class Pictures(Derived):
     """The images alone, as a `Dataset` of one class."""
 
-    def __init__(self, records: RecordSet) -> None:
+    def __init__(self, records: RecordSet):
         super().__init__(records)
         self.records = records
         self.shape = (records.shape[0] - 1, *records.shape[1:])
@@ -80,7 +80,7 @@ class Masked(Labelled):
 
     pictures: Pictures
 
-    def __init__(self, pictures: Pictures, names: tuple[str, str] = ("image", "mask")) -> None:
+    def __init__(self, pictures: Pictures, names: tuple[str, str] = ("image", "mask")):
         super().__init__(pictures, names)
         self.inputs = {**self.inputs, names[1]: (pictures.shape[1:], np.dtype(np.int32))}
 

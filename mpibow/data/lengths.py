@@ -22,7 +22,7 @@ class Padded(NamedArrays):
 
     def __init__(
         self, arrays: ArraysByName, name: str, sequences: Sequence[str], counts: Array, lengths: Sequence[int]
-    ) -> None:
+    ):
         super().__init__(arrays, name=name)
         self.sequences = tuple(sequences)
         self.counts = counts

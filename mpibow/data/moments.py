@@ -21,7 +21,7 @@ class RunningMoments:
     Images are taken in lots of LOT bytes: one at a time, small ones would cost more than writing them.
     """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int):
         self._count = 0  # values per channel
         self._mean: Array = np.zeros(channels)
         self._squares: Array = np.zeros(channels)

@@ -37,7 +37,7 @@ class Pipeline:
         prefetch: int,
         trace: Trace = SILENT,
         feed: Feed | None = None,
-    ) -> None:
+    ):
         self._data = data
         self._reader = reader
         self._timeline = timeline

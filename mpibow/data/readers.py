@@ -35,7 +35,7 @@ class Reader:
 class DirectReader(Reader):
     """Copies samples as they are stored, on the pipeline's own thread."""
 
-    def __init__(self, data: Samples) -> None:
+    def __init__(self, data: Samples):
         self.data = data
         self._slots = list[Slot]()
 
@@ -54,7 +54,7 @@ class DrawingReader(Reader):
     depth = 2  # one run is made ready while the one before it is delivered
     piece = 4  # samples that a thread takes at once: NumPy's and Python's work for them runs on one thread at a time
 
-    def __init__(self, fill: Fill, names: Sequence[str], threads: int) -> None:
+    def __init__(self, fill: Fill, names: Sequence[str], threads: int):
         self._fill = fill
         self._names = tuple(names)
         self._pool = ThreadPoolExecutor(threads, "draw")
@@ -83,7 +83,7 @@ CHUNK = 1024  # samples that a thread reads at once
 class Resident(Derived):
     """A `Dataset` of another's samples, read on `threads` threads."""
 
-    def __init__(self, data: Dataset, threads: int) -> None:
+    def __init__(self, data: Dataset, threads: int):
         super().__init__(data)
         self.images = np.empty((data.count, *data.shape), data.dtype)
         self.labels = np.empty(data.count, np.int32)

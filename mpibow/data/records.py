@@ -95,7 +95,7 @@ class RecordFile:
     Opening it reads header and index, and leaves the map untouched: of a thousand open shards no page is held.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path):
         self.path = path
         with _readable(path), open_file(path) as file:
             memory = _map(file)
@@ -196,7 +196,7 @@ class RecordFile:
 class RecordWriter:
     """Adds records to a file; `write_file` makes one."""
 
-    def __init__(self, path: Path, file: BinaryIO, form: RecordForm, classes: int) -> None:
+    def __init__(self, path: Path, file: BinaryIO, form: RecordForm, classes: int):
         if fault := form.fault():
             raise RecordError(f"{path}: {fault}")
         self.path = path

@@ -33,9 +33,7 @@ class RecordSet(Measured):
     the whole.
     """
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, shard: Callable[[int], RecordFile], rows: Array | None = None
-    ) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, shard: Callable[[int], RecordFile], rows: Array | None = None):
         self.folder = folder
         self.manifest = manifest
         self.shard = shard

@@ -17,7 +17,7 @@ class Weighed(Derived):
     The weights are the last array to fill.
     """
 
-    def __init__(self, data: Any, sample_weight: Array) -> None:
+    def __init__(self, data: Any, sample_weight: Array):
         self.sample_weight = sample_weight
         if isinstance(data, NamedSamples):
             self.data: Any = data

@@ -52,7 +52,7 @@ class Feed:
     A device with memory of its own overrides it. All but `waited` is called on the pipeline's thread.
     """
 
-    def __init__(self, data: Samples) -> None:
+    def __init__(self, data: Samples):
         self.data = data
 
     def attach(self) -> None:

@@ -67,7 +67,7 @@ class Worker:
 class Workers:
     """`count` processes, started at the first read; any number of threads may read at once."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int):
         self.count = count
         self._sets = list[tuple[Items, Inputs, bytes]]()
         self._workers = list[Worker]()

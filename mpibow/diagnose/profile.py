@@ -25,7 +25,7 @@ def profile(job: Job, seconds: float) -> dict[str, Any]:
     `seconds` are for each of the two. In turn, a step finds the data of earlier steps in the caches; alone, it finds
     its own, as far as they fit. A convolution is oneDNN's or Winograd's step, without reorders of weights.
     """
-    apart = replace(job.kernels, join=one_by_one)
+    apart = replace(job.kernels, join=one_by_one, square=None)
     plan = compile_plan(job.build(job.config.batch_size, True), job.layout, apart, job.precision, training=True)
     weights = initial_weights(job.layout, job.config.seed, job.precision)
     bound = plan.bind(weights, np.zeros_like(weights))

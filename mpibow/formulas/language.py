@@ -69,7 +69,7 @@ def formula(function: Callable[..., object]) -> Formula:
 
 
 class _Reader:
-    def __init__(self, function: Callable[..., object], callers: tuple[Callable[..., object], ...] = ()) -> None:
+    def __init__(self, function: Callable[..., object], callers: tuple[Callable[..., object], ...] = ()):
         self._globals = getattr(function, "__globals__", {})
         self._chain = (*callers, function)
         self._title = getattr(function, "__qualname__", "?").rpartition("<locals>.")[2].replace(".", "_")

@@ -1,5 +1,6 @@
 """A plan bound to arrays: a learner or an evaluation runs it."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from mpibow.errors import ShapeError
 from .formats import canonical, physical
 from .graph import FLOAT, Array, ArraysByName, DType, Node, Shape
 from .kernel import Buffers, Call, Peers, Run
-from .steps import Step, Value, gradient
+from .steps import Step, Value, gradient, weight
 from .wide import plain
 
 
@@ -83,7 +84,7 @@ class BoundPlan:
         inputs: ArraysByName,
         peers: Peers,
         signals: Signals,
-    ) -> None:
+    ):
         self.plan = plan
         self._peers = peers
         self.arena = arena
@@ -100,10 +101,18 @@ class BoundPlan:
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
         self._statistics = plan.statistics.views(statistics)
         self.outputs = {key: self._value(name) for key, name in plan.graph.outputs.items()}
+        self.square = np.zeros(1)  # of gradients, but for factors, in all passes since it was set to 0
+        checks = defaultdict(list)
+        if gradients is not None and plan.kernels.square:
+            last = plan.program.last()
+            for span in plan.layout.spans:
+                name = gradient(weight(span.name))
+                if name in last and not span.rank and plan.program.values[name].place:
+                    checks[last[name]].append(plan.kernels.square(self._gradients[span.name], self.square))
         runs = []
         for i, step in enumerate(plan.program.steps):
             runs += [plan.kernels.wait(*words) for words in signals.before.get(i, ())]
-            runs.append(self._bind(step))
+            runs += [self._bind(step), *checks[i]]
             if i in signals.behind:
                 runs.append(plan.kernels.signal(*signals.behind[i]))
         self.runs = plan.kernels.join(runs)

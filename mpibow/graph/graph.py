@@ -209,7 +209,7 @@ class Graph:
     by name that no plan changes, and `frozen`, the weights that are not trained.
     """
 
-    def __init__(self, training: bool = True) -> None:
+    def __init__(self, training: bool = True):
         self.training = training
         self.tensors = dict[str, Tensor]()
         self.inputs = list[str]()

@@ -41,7 +41,7 @@ def steps_of(plan: "Plan", size: int, chunk: int) -> tuple[Array, Array]:
     """
     steps = plan.program.steps
     root = plan.program.root
-    last = {root(name): i for i, step in enumerate(steps) for name in step.touches}
+    last = plan.program.last()
     first = {root(name): i for i, step in reversed([*enumerate(steps)]) for name in step.touches}
     shape = -(-size // chunk)
     begins = np.full(shape, len(steps))
@@ -109,7 +109,7 @@ class Stages:
     def __init__(
         self, plan: "Plan", size: int, chunk: int, count: int, gradients: Array,
         losses: Callable[[], Sequence[Sequence[Array]]],
-    ) -> None:  # fmt: skip
+    ):  # fmt: skip
         """About `count` stages of elements [0, size) of `gradients` (k or more, size or more). `losses` gives each of k
         learners' losses of its last batch, of every plan that it has."""
         self._size = size

@@ -78,6 +78,10 @@ class Program:
             name = self.values[name].base
         return name
 
+    def last(self) -> dict[str, int]:
+        """The last step that touches each root."""
+        return {self.root(name): i for i, step in enumerate(self.steps) for name in step.touches}
+
 
 def gradient(name: str) -> str:
     """The value name of the gradient of `name`."""

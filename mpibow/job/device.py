@@ -35,7 +35,7 @@ class Device:
     name = "cpu"
     enqueues = False  # whether threads only enqueue the learners' work: then one thread is enough for all
 
-    def __init__(self, kernels: KernelSet | None = None, memory: Memory | None = None) -> None:
+    def __init__(self, kernels: KernelSet | None = None, memory: Memory | None = None):
         """`kernels` None: those that the config chooses."""
         self.kernels = kernels
         self.memory = memory or Memory()

@@ -66,7 +66,7 @@ class Predictor:
     other. Raises ConfigError where the net has no outputs but its losses.
     """
 
-    def __init__(self, make: Build, config: Config, weights: ArraysByName, batch_size: int = 100) -> None:
+    def __init__(self, make: Build, config: Config, weights: ArraysByName, batch_size: int = 100):
         self.graph = make(1)  # for its shapes
         self.batch_size = batch_size
         self._make = make

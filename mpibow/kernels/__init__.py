@@ -57,7 +57,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
 
     from .compiled import flat as compiled
     from .compiled.command import compiling, join
-    from .compiled.handoff import Batch, Handoff
+    from .compiled.handoff import Batch, Handoff, square
     from .compiled.words import signal, wait
     from .onednn.fusion import rewrite
     from .onednn.library import find_library, load
@@ -76,6 +76,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
         wait=wait,
         handoff=Handoff,
         batch=Batch,
+        square=lambda array, total: square.command(array=array, total=total),
         flat=compiled,
         precisions=("float32",),
         about=f"oneDNN {library.version}, {library.isa}",

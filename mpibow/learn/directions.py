@@ -84,7 +84,7 @@ class Directions:
         dtype: np.dtype[np.floating],
         l1: Mapping[str, float] = MappingProxyType({}),
         start: int = 0,
-    ) -> None:
+    ):
         """Directions of the matrices at `spans`. `l1` has each weight's factor by name, 0 where it is missing; momenta
         begin at element `start`."""
         self._start = start

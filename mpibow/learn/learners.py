@@ -101,7 +101,7 @@ class Learner:
         meeting: Meeting | None = None,
         note_share: Callable[[float], float] = lambda share: 1.0,
         shorter: Mapping[int, BoundPlan] | None = None,
-    ) -> None:
+    ):
         """`meeting` has its plan's peers; `note_share` takes the share of its batch that counts, and returns the
         factor of its gradient. `shorter` are plans for slots of these lengths, bound to the same arrays."""
         self.plan = plan
@@ -117,7 +117,7 @@ class Learner:
         make = plan.plan.kernels.batch
         limited = {clip_value, clip_norm} != {None}
         if make is not None and plan.commands and not (limited or self._shorter or "count" in plan.outputs):
-            self._batch = make(plan, _between(gradient, factors), [halves(gradient, factor) for factor in factors])
+            self._batch = make(plan, [halves(gradient, factor) for factor in factors])
 
     def compute(self, slot: Slot) -> Result:
         """Copies the slot in, releases it, and computes the gradient of the mean loss of its batch."""
@@ -179,7 +179,7 @@ class Binder:
     Their gradients are limited as `update` says.
     """
 
-    def __init__(self, replicas: Replicas, update: Update) -> None:
+    def __init__(self, replicas: Replicas, update: Update):
         self._replicas = replicas
         self._limits = (update.clip_value, update.clip_norm)
         self._meeting = Meeting()
@@ -244,7 +244,7 @@ STREAMS, FUSED = "streams", "fused"  # executions where learners are enqueued: o
 class Learners:
     """Learner i has row i of `replicas`, and runs `plan`; one that is new takes `size` bytes."""
 
-    def __init__(self, plan: Plan, replicas: Replicas, binder: Binder, assignment: str, size: int) -> None:
+    def __init__(self, plan: Plan, replicas: Replicas, binder: Binder, assignment: str, size: int):
         self.plan = plan
         self.replicas = replicas
         self.size = size

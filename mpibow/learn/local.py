@@ -98,7 +98,7 @@ class Stepping:
 
     def __init__(
         self, update: Update, layout: Layout, replicas: Replicas, flat: FlatKernels, matrices: Sequence[Span] = ()
-    ) -> None:
+    ):
         """`matrices` take Muon's step."""
         self._lr = update.lr
         self._replicas = replicas

@@ -55,7 +55,7 @@ class Replicas:
         parts: Sequence[PartStates] = (),
         trained: int | None = None,
         one: bool = False,
-    ) -> None:
+    ):
         """Every replica's statistics start from `statistics` (its size,). `factors` are the gradients kept as factors;
         `flat` has the passes over them. `states` names the local step's states of all weights, and `counts` is whether
         it depends on `updates`, unless `parts` declare them for each. `counted`: batches may count differently in a

@@ -47,7 +47,7 @@ class Meeting:
 class Seat:
     """Learner i's place at a meeting: the peers of its plan."""
 
-    def __init__(self, meeting: Meeting, i: int) -> None:
+    def __init__(self, meeting: Meeting, i: int):
         self._meeting = meeting
         self._i = i
 
@@ -67,7 +67,7 @@ class Scheduler:
 
     def __init__(
         self, trace: Trace = SILENT, *, apart: bool = True, handoff: Callable[[], Handoff] = Handoff, cores: int = 0
-    ) -> None:
+    ):
         """Not `apart`: all tasks on the caller's thread, in turn, as they only enqueue. `cores` are the rank's own."""
         self._trace = trace
         self._name = ""

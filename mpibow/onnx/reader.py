@@ -119,7 +119,7 @@ def _lacking(nodes: Iterable[OnnxNode], known: set[str]) -> Iterable[OnnxNode]:
 class ModelReader:
     """Makes records of a model's nodes. Raises ConfigError where the package onnx finds it damaged, or it is new."""
 
-    def __init__(self, model: "ModelProto", source: str) -> None:
+    def __init__(self, model: "ModelProto", source: str):
         self.onnx = onnx_package()
         self.source = source
         rule = f"from_onnx: {source}: is"

@@ -199,7 +199,7 @@ def forward(
     cols6 = cols.reshape(windows.shape)
     product = yt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
     padded = max(op.padding) > 0
-    bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else None
+    bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else 0.0
 
     def run() -> None:
         if padded:
@@ -207,10 +207,7 @@ def forward(
         np.copyto(inside, x)
         np.copyto(cols6, windows)
         np.matmul(weight, cols, out=yt)
-        if bias4 is None:
-            np.copyto(y, product)
-        else:
-            np.add(product, bias4, out=y)
+        np.add(product, bias4, out=y)
 
     return run
 

@@ -126,7 +126,7 @@ def forward(
     x4 = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2)
     windows = op.windows(whole, h, w)
     pairs = op.pairs(windows, columns.reshape(windows.shape))
-    bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else None
+    bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else 0.0
 
     def run() -> None:
         np.copyto(x4, x)
@@ -134,10 +134,7 @@ def forward(
         whole.fill(0)
         for target, source in pairs:
             target += source
-        if bias4 is None:
-            np.copyto(y, inside)
-        else:
-            np.add(inside, bias4, out=y)
+        np.add(inside, bias4, out=y)
 
     return run
 

@@ -1,5 +1,7 @@
 """Elements along an axis taken by their places, and added up at places: each is the other's gradient."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -79,18 +81,16 @@ def buffers(op: Gather | ScatterAdd, shapes: Shapes) -> Buffers:
     return Buffers(saved={"place": (shapes.x[1], "int64")})
 
 
-def _finding(axis: int, table: Shape, index: Array, place: Array) -> Run:
-    """Fills the places of the index in the flat table."""
+def _finding(axis: int, table: Shape, index: Array, place: Array) -> Callable[[], Array]:
+    """Fills the places of the index in the flat table, and returns them."""
     starts, step = starts_of(axis, table, index.shape)
     last = table[axis] - 1
 
-    def run() -> None:
-        nonlocal place
+    def find() -> Array:
         np.clip(index, 0, last, out=place, casting="unsafe")
-        place *= step
-        place += starts
+        return np.add(np.multiply(place, step, out=place), starts, out=place)
 
-    return run
+    return find
 
 
 def scatter(rows: Array, index: Array, table: Array) -> None:
@@ -109,26 +109,15 @@ def scatter(rows: Array, index: Array, table: Array) -> None:
 def gather_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -> Run:
     find = _finding(axis, x.shape, index, place)
     flat = x.reshape(-1)
-
-    def run() -> None:
-        find()
-        flat.take(place, out=y, mode="clip")
-
-    return run
+    return lambda: flat.take(find(), out=y, mode="clip")
 
 
 @binds
 def scatter_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -> Run:
     find = _finding(axis, y.shape, index, place)
     rows = x.reshape(-1)
-    places = place.reshape(-1)
     flat = y.reshape(-1)
-
-    def run() -> None:
-        find()
-        scatter(rows, places, flat)
-
-    return run
+    return lambda: scatter(rows, find().reshape(-1), flat)
 
 
 KERNELS = {

@@ -70,25 +70,13 @@ def _matrices(image: Array, scale: Pair, mode: Mode) -> tuple[Array, Array]:
 @binds
 def forward(x: Array, y: Array, wide: Array, scale: Pair, mode: Mode) -> Run:
     rows, columns = _matrices(x, scale, mode)
-    columns_t = columns.T
-
-    def run() -> None:
-        np.matmul(x, columns_t, out=wide)
-        np.matmul(rows, wide, out=y)
-
-    return run
+    return lambda: np.matmul(rows, np.matmul(x, columns.T, out=wide), out=y)
 
 
 @binds
 def backward(dy: Array, dx: Array, wide: Array, scale: Pair, mode: Mode) -> Run:
     rows, columns = _matrices(dx, scale, mode)
-    rows_t = rows.T
-
-    def run() -> None:
-        np.matmul(rows_t, dy, out=wide)
-        np.matmul(wide, columns, out=dx)
-
-    return run
+    return lambda: np.matmul(np.matmul(rows.T, dy, out=wide), columns, out=dx)
 
 
 KERNELS = {Upsample: Kernel(forward, backward, buffers)}

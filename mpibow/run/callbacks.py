@@ -135,7 +135,7 @@ class EarlyStopping:
 class Callbacks:
     """A run's callbacks, whose numbers go to `write`; `stop` names the one that returned STOP, '' before."""
 
-    def __init__(self, callbacks: Sequence[Callback], write: Callable[..., None], rises: Mapping[str, bool]) -> None:
+    def __init__(self, callbacks: Sequence[Callback], write: Callable[..., None], rises: Mapping[str, bool]):
         self._callbacks = tuple(callbacks)
         self._write = write
         self._rises = MappingProxyType(dict(rises))

@@ -107,7 +107,7 @@ def ahead(clocks: Sequence[tuple[str, Sequence[int]]]) -> list[int]:
 class ChromeTrace(Recorder):
     """Records iterations `first` up to `last` of this process, and then writes all ranks' spans to `path`."""
 
-    def __init__(self, path: Path, first: int, last: int) -> None:
+    def __init__(self, path: Path, first: int, last: int):
         super().__init__()
         self._path = path
         self._first = first

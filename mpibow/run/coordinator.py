@@ -45,7 +45,7 @@ class Coordinator:
     `recorded` from the start.
     """
 
-    def __init__(self, timeline: Timeline, prefetch: int, *, recorded: bool = False) -> None:
+    def __init__(self, timeline: Timeline, prefetch: int, *, recorded: bool = False):
         self._timeline = timeline
         self._prefetch = prefetch
         self._recorded = recorded

@@ -52,9 +52,7 @@ class Evaluator:
     Samples whose label is `ignore` are left out, of data with classes; other losses count their labels themselves.
     """
 
-    def __init__(
-        self, plan: Plan, build: Build, ignore: int | None, bind: Bind, measures: Sequence[Measure] = ()
-    ) -> None:
+    def __init__(self, plan: Plan, build: Build, ignore: int | None, bind: Bind, measures: Sequence[Measure] = ()):
         """`build` gives the plan's graph for other batch sizes; `bind` is the device's."""
         self._build = build
         self._bind = bind

@@ -21,7 +21,7 @@ GUESSES = 3  # evaluations, after which a line says so
 class Judge:
     """Every rank has one and calls it alike, when the centre is settled. It only reads."""
 
-    def __init__(self, session: "Session", evaluator: Evaluator) -> None:
+    def __init__(self, session: "Session", evaluator: Evaluator):
         """This rank evaluates on as many threads as it has learners."""
         self._session = session
         self._evaluator = evaluator

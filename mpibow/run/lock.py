@@ -56,7 +56,7 @@ class Holder:
 class Lock:
     """Holds the lock of `folder` from its construction until `close`. Raises OutputError where a run has it."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None] = print) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None] = print):
         self._folder = folder
         self._closed = threading.Event()
         since = time.strftime("%Y-%m-%d %H:%M:%S")

@@ -55,7 +55,7 @@ class TensorBoard:
     package = "tensorboardX"
     extra = "log"
 
-    def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
+    def __init__(self, folder: Path, settings: JsonObject, begin: int):
         from tensorboardX import SummaryWriter
 
         purge = {"purge_step": begin + 1} if begin else {}
@@ -78,7 +78,7 @@ class Wandb:
 
     package = extra = "wandb"
 
-    def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
+    def __init__(self, folder: Path, settings: JsonObject, begin: int):
         import wandb
 
         self._run = wandb.init(
@@ -130,7 +130,7 @@ class Loggers:
         begin: int,
         note: Callable[[str], None],
         kinds: Mapping[str, Open | None] = LOGGERS,
-    ) -> None:
+    ):
         self._loggers = dict[str, Logger]()
         self._note = note
         for name in dict.fromkeys(names):

@@ -33,7 +33,7 @@ class EventFile:
     without its directory would be lost.
     """
 
-    def __init__(self, path: Path, keep: int = 0, warn: Callable[[str], None] = print) -> None:
+    def __init__(self, path: Path, keep: int = 0, warn: Callable[[str], None] = print):
         self._path = path
         with writable(path):
             self._file = path.open("a+b", buffering=0)
@@ -80,9 +80,7 @@ class Lines:
     begins and when it ends.
     """
 
-    def __init__(
-        self, path: Path, opened: Callable[[], AbstractContextManager[FileIO]], warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, path: Path, opened: Callable[[], AbstractContextManager[FileIO]], warn: Callable[[str], None]):
         self._path = path
         self._opened = opened
         self._warn = warn
@@ -132,7 +130,7 @@ class Line:
     With `quiet` they go there alone; without `log`, on ranks that print nothing, nowhere.
     """
 
-    def __init__(self, log: Path | None, position: int, *, quiet: bool = False) -> None:
+    def __init__(self, log: Path | None, position: int, *, quiet: bool = False):
         self._log = None
         if log is not None:
             with writable(log):

@@ -34,7 +34,7 @@ SHOW_EVERY = 0.2  # seconds between updates of the progress line
 class Reporter:
     """Owns the clock of training, metrics.jsonl, log.txt and the progress line of a session."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Session"):
         job = session.job
         source = session.start.source
         self._session = session

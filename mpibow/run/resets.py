@@ -19,7 +19,7 @@ HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 class Resets:
     """The resets of one rank. `due`: one has moved the mean of the replicas, so the ranks must agree on it again."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session):
         self._session = session
         self._engine = session.engine
         self.due = session.start.due[1]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Saver:
     """Every rank has one and calls it alike. `last` is the checkpoint that was written last, or is continued."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Session"):
         self._session = session
         self._settings = session.config.checkpoint
         self.last = session.start.source.checkpoint

@@ -57,7 +57,7 @@ class Session(Parts):
         note: str = "",
         trace: Trace = SILENT,
         opened: OpenParts = open_parts,
-    ) -> None:
+    ):
         with ExitStack() as stack:
             super().__init__(**vars(opened(job, comm, resume, note, trace, stack)))
             start = self.start

@@ -76,7 +76,7 @@ def in_force(config: Config, timeline: Timeline, count: int, iteration: int) -> 
 class Steering:
     """Every rank has one, alike. `rises` maps the run's metrics to True if a higher value is better."""
 
-    def __init__(self, stop: Stop, schedule: Schedule, ledger: Ledger, rises: Mapping[str, bool] = OWN) -> None:
+    def __init__(self, stop: Stop, schedule: Schedule, ledger: Ledger, rises: Mapping[str, bool] = OWN):
         self._stop = stop
         self._ledger = ledger
         self._rises = rises

@@ -25,7 +25,7 @@ class Tuning:
 
     def __init__(
         self, tuner: Tuner, history: History | None = None, trial: "Trial | None" = None, *, compared: bool = False
-    ) -> None:
+    ):
         self._tuner = tuner
         self.history = history
         self.compared = compared and trial is not None  # whether executions have taken turns
@@ -212,7 +212,7 @@ def _rates(trial: Trial) -> str:
 class IterationTimes:
     """`waited` returns the seconds that this rank's learners have waited for other ranks so far."""
 
-    def __init__(self, waited: Callable[[], float]) -> None:
+    def __init__(self, waited: Callable[[], float]):
         self._waited = waited
         self._last: tuple[float, float] | None = None  # the clock and the seconds waited at the beginning of the lap
         self._aside = 0.0

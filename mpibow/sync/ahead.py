@@ -34,7 +34,7 @@ class Staged:
     calls `send`. `turn` grows.
     """
 
-    def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
+    def __init__(self, buckets: Buckets, local: Local, turn: int):
         self._buckets = buckets
         self._local = local
         self._words = np.array([0, 0, BUSY, turn])  # as mpibow.kernels.compiled.buckets has them
@@ -92,7 +92,7 @@ class Ahead:
 
     def __init__(
         self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way | WayTrial
-    ) -> None:
+    ):
         self._cut = cache(partial(Buckets, comm, engine, stages, flat, trace))  # by the way
         self._engine = engine
         self.stages = stages

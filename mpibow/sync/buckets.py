@@ -44,9 +44,7 @@ def candidates(most: int, late: bool = False) -> list[Way]:
 class Buckets:
     """The buckets of exchanges by `way`: neighbouring stages are one bucket where there are fewer of these."""
 
-    def __init__(
-        self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way
-    ) -> None:
+    def __init__(self, comm: Communicator, engine: Engine, stages: Stages, flat: FlatKernels, trace: Trace, way: Way):
         """`flat` has a Recorder."""
         self._comm = comm
         self.engine = engine
@@ -142,7 +140,7 @@ class WayTrial:
     Those that are far behind have one turn alone. Rank 0's times count, which have the others' lateness in them.
     """
 
-    def __init__(self, ways: Sequence[Way]) -> None:
+    def __init__(self, ways: Sequence[Way]):
         self._times: dict[Way, list[float]] = {way: [] for way in ways}
         self.medians: Mapping[Way, float] = {}  # seconds of an iteration, by the way
         self._turns = self._plan()

@@ -57,7 +57,7 @@ class Engine:
 
     def __init__(
         self, settings: RuleSettings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
-    ) -> None:
+    ):
         self._flat = flat
         self._rows = rows
         self._zeros = zeros if flat.meter is None else None

@@ -147,7 +147,7 @@ class Reductions:
     Passes enter |sum u|^2 of every chunk in `squares` (chunks,), which is empty where nothing is made of it.
     """
 
-    def __init__(self, settings: RuleSettings, flat: FlatKernels, chunks: int) -> None:
+    def __init__(self, settings: RuleSettings, flat: FlatKernels, chunks: int):
         self._averaging = settings.of(1)
         self.meter = GainMeter() if flat.meter is None else flat.meter()
         self.gains = self._averaging.sends == "steps" and not self._averaging.lags

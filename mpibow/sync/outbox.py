@@ -59,7 +59,7 @@ class Message:
 class Outbox:
     """Two messages that take turns, as other ranks may still read the one that was sent last; `zeros` makes them."""
 
-    def __init__(self, flat: FlatKernels, size: int, dtype: Any, chunks: int, zeros: Zeros | None) -> None:
+    def __init__(self, flat: FlatKernels, size: int, dtype: Any, chunks: int, zeros: Zeros | None):
         self._flat = flat
         self.next, self._last = (Message((zeros or flat.zeros)(size + TAIL, str(dtype))) for _ in range(2))
         self.squares = flat.zeros(chunks, "float64")  # of every chunk, of the message to be sent next

@@ -21,7 +21,7 @@ class SummedGradients:
     sent with them. Where this rank is the only one, `update` makes the step too.
     """
 
-    def __init__(self, flat: FlatKernels, rows: Rows, out: Outbox) -> None:
+    def __init__(self, flat: FlatKernels, rows: Rows, out: Outbox):
         self._flat = flat
         self._rows = rows
         self._out = out

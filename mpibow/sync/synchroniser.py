@@ -51,7 +51,7 @@ class Synchroniser:
     def __init__(
         self, comm: Communicator, engine: Engine, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
         trace: Trace = SILENT, book: Book | None = None, ahead: Ahead | None = None,
-    ) -> None:  # fmt: skip
+    ):  # fmt: skip
         """`ahead`: exchanges that learners wait for are made in buckets."""
         self._comm = comm
         self._engine = engine

@@ -45,7 +45,7 @@ def check_rule(settings: RuleSettings, iterations: int = 30) -> None:
 class _Ranks:
     """Ranks with a rule and replicas each; it sums their messages."""
 
-    def __init__(self, settings: RuleSettings, counts: Sequence[int], threads: int = 1, keep: bool = False) -> None:
+    def __init__(self, settings: RuleSettings, counts: Sequence[int], threads: int = 1, keep: bool = False):
         self.name = settings.name
         self.threads = threads
         self.flat = NUMPY.flat

@@ -56,7 +56,7 @@ def enough(readings: Sequence[Reading | None], span: WindowSpan) -> bool:
 class Meter:
     """Receives each iteration's times from the window's first one on, and evaluates them ever more rarely."""
 
-    def __init__(self, span: WindowSpan) -> None:
+    def __init__(self, span: WindowSpan):
         self._span = span
         self._skipped = 0
         self._check = LEAST

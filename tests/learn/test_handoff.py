@@ -92,6 +92,21 @@ def test_what_is_not_finite_is_seen(scheduler: Scheduler):
     assert [result.finite for result in found] == [True, False]
 
 
+def test_a_gradient_of_one_weight_that_overflows_is_seen_once(scheduler: Scheduler):
+    (learner,) = learners(3, 1)
+    first = learner.plan.plan.layout.spans[0]
+    for name, weight in learner.plan._weights.items():
+        if name in (first.name, first.name.replace("weight", "bias")):
+            weight[...] = name != first.name  # so its output is 1 whatever comes in
+    slots = [slot_of(3, i) for i in range(2)]
+    slots[0].arrays["image"][...] = 1e25
+    expected = [(False, ((first.offset, first.offset + first.size),)), (True, ())]
+    for types in (np.int32, np.int64):  # by commands, and by Python, whose sum the next batch does not have
+        slots[0].arrays["label"] = slots[0].arrays["label"].astype(types)
+        found = [scheduler.run(fixed([learner], [slot]))[0] for slot in slots]
+        assert [(result.finite, tuple(result.spoilt)) for result in found] == expected
+
+
 def test_a_trace_has_every_batch():
     trace = Recorder()
     trace.on = True

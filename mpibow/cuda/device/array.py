@@ -24,7 +24,7 @@ class DeviceArray:
 
     __array_ufunc__ = None
 
-    def __init__(self, owner: object, there: npt.NDArray[Any]) -> None:
+    def __init__(self, owner: object, there: npt.NDArray[Any]):
         """`owner` holds the memory that `there` is."""
         self.owner, self._there, self.ptr = owner, there, int(there.ctypes.data)
         self.shape, self.strides, self.dtype, self.flags = there.shape, there.strides, there.dtype, there.flags

@@ -81,7 +81,7 @@ def _failed(error: Exception) -> Refused:
 class _Failing:
     """A block in which CUDA's errors are those of work that has failed on the device."""
 
-    def __init__(self, cupy: ModuleType) -> None:
+    def __init__(self, cupy: ModuleType):
         self._error = cupy.cuda.runtime.CUDARuntimeError
 
     def __enter__(self) -> None:
@@ -95,7 +95,7 @@ class _Failing:
 class Event:
     """A point in a stream's work. Methods raise Refused where the work before it has failed."""
 
-    def __init__(self, cupy: ModuleType, event: CupyObject) -> None:
+    def __init__(self, cupy: ModuleType, event: CupyObject):
         self._cupy, self.event = cupy, event
 
     @property
@@ -110,7 +110,7 @@ class Event:
 class CudaGraph:
     """Captured work, ready to be launched on a stream."""
 
-    def __init__(self, cupy: ModuleType, graph: CupyObject) -> None:
+    def __init__(self, cupy: ModuleType, graph: CupyObject):
         self._failing, self._graph = _Failing(cupy), graph
 
     def launch(self, stream: "Stream") -> None:
@@ -124,7 +124,7 @@ class Stream:
     Events carry no times unless asked for: recording them is cheaper then.
     """
 
-    def __init__(self, cupy: ModuleType, priority: int) -> None:
+    def __init__(self, cupy: ModuleType, priority: int):
         self._cupy, self._failing = cupy, _Failing(cupy)
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
 

@@ -24,7 +24,7 @@ class Machine:
     `ready` is the last event before learners may read weights: their streams wait for it.
     """
 
-    def __init__(self, driver: Driver, found: Found) -> None:
+    def __init__(self, driver: Driver, found: Found):
         self.driver, self.found = driver, found
         self.memory = DeviceMemory(driver, found.gpu)
         self.stream = driver.stream(URGENT)
@@ -89,7 +89,7 @@ class DeviceFull(DeviceError, MemoryError):
 class DeviceMemory:
     """Blocks stay until they are released by name. Learners take none while an iteration runs; any thread may."""
 
-    def __init__(self, driver: Driver, gpu: DeviceProperties) -> None:
+    def __init__(self, driver: Driver, gpu: DeviceProperties):
         self._driver, self._gpu = driver, gpu
         self._blocks = dict[str, PlanArray]()
         self.peak = 0  # bytes held at once, of this rank

@@ -10,7 +10,7 @@ from mpibow.cuda.device.cupy_driver import Stream
 class Beside(InPlace):
     """A communicator beside `host`, whose device arrays are averaged on `stream`."""
 
-    def __init__(self, host: Communicator, stream: Stream) -> None:
+    def __init__(self, host: Communicator, stream: Stream):
         self._host, self.stream, self.pulse = host, stream, host.pulse
         self.rank, self.size, self.any_thread = host.rank, host.size, host.any_thread
         self.local_rank, self.local_size = host.local_rank, host.local_size

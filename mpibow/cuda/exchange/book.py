@@ -25,7 +25,7 @@ class DeviceBook(Book):
 
     def __init__(
         self, gpu: Gpu, engine: Engine, learners: Learners, times: DeviceTimes, wait: Callable[[Event], None] | None
-    ) -> None:
+    ):
         self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
         self._engine, self._learners, self._times = engine, learners, times
         self._wait = wait or (lambda event: event.synchronise())

@@ -27,7 +27,7 @@ class Nccl(Beside):
     a call is enqueued there and returns at once: `wait` for its end. Without, it is over on return.
     """
 
-    def __init__(self, host: Communicator, ring: "CupyRing", stream: Stream, seconds: float = LATE) -> None:
+    def __init__(self, host: Communicator, ring: "CupyRing", stream: Stream, seconds: float = LATE):
         super().__init__(host, stream)
         self._ring, self._seconds = ring, seconds
         self._agreed = set[str]()
@@ -104,7 +104,7 @@ def _address(array: PlanArray) -> int:
 class CupyRing:
     """NCCL's calls on one communicator, through CuPy. They enqueue on the CUDA stream at the address `stream`."""
 
-    def __init__(self, nccl: ModuleType, size: int, identity: object, rank: int) -> None:
+    def __init__(self, nccl: ModuleType, size: int, identity: object, rank: int):
         self._nccl, self._type = nccl, nccl.NCCL_FLOAT32
         try:
             self._comm = nccl.NcclCommunicator(size, identity, rank)

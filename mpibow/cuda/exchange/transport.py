@@ -85,7 +85,7 @@ class Staged(Direct):
         stream: Stream,
         pinned: Callable[[int], Array],
         copy: Callable[[PlanArray, PlanArray, Stream], None],
-    ) -> None:
+    ):
         """`pinned` gives page-locked bytes (size,), `copy` enqueues a copy between device and host."""
         super().__init__(host, stream)
         self._pinned, self._copy, self._buffer = pinned, copy, np.zeros(0, np.uint8)

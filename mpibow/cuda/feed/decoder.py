@@ -25,7 +25,7 @@ class OnDevice(Decoder):
     do not depend on the runs. Its graph was built and its copies tried without a GPU; it never ran on one.
     """
 
-    def __init__(self, windows: Windows, size: int, feeder: Feeder) -> None:
+    def __init__(self, windows: Windows, size: int, feeder: Feeder):
         self._windows, self._size, self._feeder = windows, size, feeder
         self._held = deque[tuple[Event, DaliObject]]()  # sources of copies under way
 

@@ -27,7 +27,7 @@ class DeviceSet:
     `stage` bytes are read, then copied while the next are read. Raises DeviceError where they do not fit there.
     """
 
-    def __init__(self, data: Samples, threads: int, feeder: Feeder, bind: Bind, stage: int = STAGE) -> None:
+    def __init__(self, data: Samples, threads: int, feeder: Feeder, bind: Bind, stage: int = STAGE):
         self._bind, count = bind, data.count
         sizes = row_bytes(inputs_of(data))
         names = {} if isinstance(data, NamedSamples) else PLURAL
@@ -80,7 +80,7 @@ def _words(array: PlanArray) -> PlanArray:
 class _Stage:
     """Page-locked memory for samples on their way to the device."""
 
-    def __init__(self, data: Samples, rows: int, feeder: Feeder) -> None:
+    def __init__(self, data: Samples, rows: int, feeder: Feeder):
         self._data, self._feeder = data, feeder
         packing = pack(
             {name: ((rows, *shape), np.dtype(dtype)) for name, (shape, dtype) in inputs_of(data).items()}, ()

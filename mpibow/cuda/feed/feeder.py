@@ -61,7 +61,7 @@ class DeviceSlot:
     Feeder lists its steps in order, each with its thread.
     """
 
-    def __init__(self, feeder: "Feeder", packing: Packing, block: PlanArray, locked: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, feeder: "Feeder", packing: Packing, block: PlanArray, locked: npt.NDArray[np.uint8]):
         self._feeder, self._locked = feeder, locked
         self.packing, self.block, self.arrays = packing, block, packing.views(block)
         names = [name for name, begin in packing.begins.items() if begin < packing.sent]
@@ -129,7 +129,7 @@ class Feeder:
     Events carry times, and `waited` is the time that learners' streams waited for their slots.
     """
 
-    def __init__(self, driver: Driver, index: int, memory: DeviceMemory) -> None:
+    def __init__(self, driver: Driver, index: int, memory: DeviceMemory):
         self.driver, self.index, self.memory = driver, index, memory
         self.stream = driver.stream(URGENT)
         self._spare = list[DeviceSlot]()

@@ -50,7 +50,7 @@ class ToGpu(Feed):
         feeder: Feeder,
         sent: Collection[str] | None = None,
         filling: Callable[[DeviceSlot], Fill] | None = None,
-    ) -> None:
+    ):
         super().__init__(data)
         self._feeder, self._filling = feeder, filling
         self.sent = (*specs_of(data, 1),) if sent is None else sent

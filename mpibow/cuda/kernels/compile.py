@@ -55,7 +55,7 @@ def _strings(texts: Collection[str]) -> ctypes.Array[c_char_p]:
 class Nvrtc:
     """NVIDIA's run-time compiler through its C API."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str):
         self._library = ctypes.CDLL(path)
         self._library.nvrtcGetErrorString.restype = c_char_p
         major, minor = c_int(), c_int()

@@ -62,7 +62,7 @@ class Cudnn:
     that of the copy of its float32 weights.
     """
 
-    def __init__(self, planner: Planner, handles: Handles, address: Address = pointer_of) -> None:
+    def __init__(self, planner: Planner, handles: Handles, address: Address = pointer_of):
         self.planner, self.handles, self._address = planner, handles, address
 
     def workspace(self, *specs: Spec | None) -> int:
@@ -123,7 +123,7 @@ def seconds_of(run: Callable[[], None], stream: Stream) -> float:
 class DeviceTimer:
     """Times a plan on arrays of its own, filled with random numbers: zeros are multiplied faster than data."""
 
-    def __init__(self, driver: Driver, stream: Stream, handle: Callable[[Stream], int]) -> None:
+    def __init__(self, driver: Driver, stream: Stream, handle: Callable[[Stream], int]):
         self._driver, self._stream, self._handle = driver, stream, handle
         self._generator = np.random.default_rng(0)
 

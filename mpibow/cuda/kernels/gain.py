@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class DeviceGain:
     """mpibow.sync.gain in device memory: `common` (2,) is (gain - 1) / k and gain / k as the next pass reads them."""
 
-    def __init__(self, passes: "DeviceFlat") -> None:
+    def __init__(self, passes: "DeviceFlat"):
         self._passes, machine = passes, passes.machine
         self._state = machine.zeros(1, flat.GAIN)
         # The stand-ins for (gain - 1) / k and 1 / k + (gain - 1) / k in a pass: their values are only on the device.

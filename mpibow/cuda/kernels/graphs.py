@@ -57,7 +57,7 @@ def refusals() -> tuple[type[Exception], ...]:
 class _Tensors:
     """A graph under construction: `t[name]` is an input by its spec's name, `write` makes a result an output."""
 
-    def __init__(self, cudnn: ModuleType, graph: CudnnObject, spec: Spec) -> None:
+    def __init__(self, cudnn: ModuleType, graph: CudnnObject, spec: Spec):
         self.graph, self._types, self.add = graph, cudnn.data_type, cudnn.reduction_mode.ADD
         self._operands = {operand.name: operand for operand in spec.operands}
         self._numbers = numbered(spec.operands)

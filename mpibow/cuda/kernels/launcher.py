@@ -25,7 +25,7 @@ Compile = Callable[[str, str, Path | None, int, str], Module]  # source, archite
 class Launcher:
     """Modules are compiled for the GPU in use and loaded when the first of their kernels is bound; never captured."""
 
-    def __init__(self, machine: Machine, folder: Path | None, compile_: Compile = compiled) -> None:
+    def __init__(self, machine: Machine, folder: Path | None, compile_: Compile = compiled):
         major, minor = machine.found.gpu.capability
         self.machine, self._driver, self._folder, self._compile = machine, machine.driver, folder, compile_
         self.architecture, self._cuda = f"sm_{major}{minor}", machine.driver.runtime() // 1000
@@ -59,7 +59,7 @@ class Launcher:
 class _Call:
     """A kernel with its parameters in memory as the driver reads them."""
 
-    def __init__(self, driver: Driver, function: int, launch: Launch, constant: Callable[[Array], DeviceArray]) -> None:
+    def __init__(self, driver: Driver, function: int, launch: Launch, constant: Callable[[Array], DeviceArray]):
         self._driver, self._function, self._grid, self._block = driver, function, launch.grid, launch.block
         self._held = [constant(each.array) if isinstance(each, Constant) else each for each in launch.arguments]
         self._values = values = [parameter(each) for each in self._held]  # both keep the parameters' targets alive
@@ -93,7 +93,7 @@ class Executor:
 
     def __init__(
         self, name: str, runs: Sequence[Enqueue], stream: Stream, *, graphs: bool = True, ranges: Range = nullcontext
-    ) -> None:
+    ):
         self.name, self.stream, self.timed = name, stream, False
         self._runs, self._graphs, self._range = tuple(runs), graphs, ranges
         self._graph: CudaGraph | None = None

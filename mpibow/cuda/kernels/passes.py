@@ -37,7 +37,7 @@ class DeviceFlat:
 
     chunk = flat.CHUNK
 
-    def __init__(self, machine: Machine, bind: Bind) -> None:
+    def __init__(self, machine: Machine, bind: Bind):
         self.machine, self.bind = machine, bind
         self.zeros, self.host = machine.zeros, machine.host
         self._make_room(SLOT)

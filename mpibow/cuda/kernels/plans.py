@@ -65,9 +65,7 @@ class Planner:
     Timing may choose another plan another time: then bits repeat only where the plans are kept.
     """
 
-    def __init__(
-        self, target: Target, tries: int = 1, folder: Folder | None = None, timer: Timer | None = None
-    ) -> None:
+    def __init__(self, target: Target, tries: int = 1, folder: Folder | None = None, timer: Timer | None = None):
         self._target, self._tries, self._folder, self._timer = target, tries, folder, timer
         self._made = dict[Spec, Executable]()
         self._lock = threading.Lock()  # learners bind their plans one after the other

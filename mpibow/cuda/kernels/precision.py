@@ -15,7 +15,7 @@ FIRST, INTERVAL = 65536.0, 2000  # good iterations until it is doubled
 class LossScale:
     """`record` is a LOSS_SCALE in device memory, None in other precisions, which need none."""
 
-    def __init__(self, machine: Machine, precision: str) -> None:
+    def __init__(self, machine: Machine, precision: str):
         self.record: DeviceArray | None = None
         self._machine = machine
         if precision == "fp16":

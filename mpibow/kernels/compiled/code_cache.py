@@ -49,7 +49,7 @@ class CodeCache:
     lost = 0
     locked: ClassVar[set[str]] = set()  # names whose code this process is making
 
-    def __init__(self, function: Callable[..., object]) -> None:
+    def __init__(self, function: Callable[..., object]):
         file = Path(function.__code__.co_filename)
         self._function = function
         self._name = f"{file.stem}.{function.__qualname__}"
@@ -205,7 +205,7 @@ TITLE = "compiling kernels for this machine"
 class Compiling(events.Listener):  # type: ignore[misc]
     """A line that counts on a terminal, else one line when the first function is compiled; `note` is for the log."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO):
         self._out = out
         self._began = time.perf_counter()
         self._shown = False

@@ -67,7 +67,7 @@ def execute(table: Array) -> int:
 class Version:
     """A kernel with fixed values of its Literal arguments; it is compiled, or read from disk, on first use."""
 
-    def __init__(self, compiled: Callable[[], CFunc]) -> None:
+    def __init__(self, compiled: Callable[[], CFunc]):
         self._compiled = compiled
 
     @cached_property
@@ -86,7 +86,7 @@ class Command:
     """A run: rows (function, a, b, c, d), and the objects that they point to. A function is an address, or what has
     one once the first call, or `join`, compiles it."""
 
-    def __init__(self, rows: Sequence[Row] | Array, *kept: object) -> None:
+    def __init__(self, rows: Sequence[Row] | Array, *kept: object):
         self.rows = rows
         self.kept = kept
 

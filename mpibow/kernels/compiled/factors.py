@@ -133,7 +133,7 @@ def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     if LANES == 16:
         for i in range(0, TILE // LANES, 4):
             to = out.ctypes.data + i * LINE
-            multiply_tiles(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES, 1)
+            multiply_tiles(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES, 1, 0, 0, 0)
         return
     _begin(out, floats(v, TILE), floats(s, 4 * rank), rank)
     for b in range(4, rank, 4):

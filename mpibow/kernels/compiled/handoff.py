@@ -17,6 +17,7 @@ from .code_cache import jit
 from .command import Command, call, execute, together
 from .native import Doubles, Floats, Octets, Words, floats, native, octets, words
 from .numeric import inlined
+from .steps import summed
 
 _f = np.float32
 LIBRARY = ctypes.PyDLL(None)  # C's, called without giving up Python's lock
@@ -106,67 +107,62 @@ class Handoff(kernel.Handoff):
 
 @native
 def _copied(target: Octets, source: Words) -> None:
-    given = octets(source[0], len(target))
-    for i in range(len(target)):
-        target[i] = given[i]
+    target[:] = octets(source[0], len(target))
+
+
+@summed
+def _near(x: Array) -> np.float32:
+    total = _f(0)
+    for i in range(len(x)):
+        total += x[i] * x[i]
+    return total
 
 
 @inlined
 def _square(x: Array) -> np.float32:
-    """|x|^2 as a float32, inf beyond; blocks are added in float64, and their quarters run beside one another."""
+    """|x|^2 as a float32, inf beyond; blocks are added in float64."""
     total = np.float64(0)
     for begin in range(0, len(x), BLOCK):
-        block = x[begin : begin + BLOCK]
-        n = len(block) // 4
-        a = block[:n]
-        b = block[n : 2 * n]
-        c = block[2 * n : 3 * n]
-        d = block[3 * n : 4 * n]
-        sum_a = _f(0)
-        sum_b = _f(0)
-        sum_c = _f(0)
-        sum_d = _f(0)
-        for i in range(n):
-            sum_a = _f(sum_a + a[i] * a[i])
-            sum_b = _f(sum_b + b[i] * b[i])
-            sum_c = _f(sum_c + c[i] * c[i])
-            sum_d = _f(sum_d + d[i] * d[i])
-        for i in range(4 * n, len(block)):
-            sum_a = _f(sum_a + block[i] * block[i])
-        total = total + sum_a + sum_b + sum_c + sum_d
+        total += _near(x[begin : begin + BLOCK])
     return _f(total)
 
 
 @native
-def _summed(loss: Floats, hits: Floats, parts: Words, sizes: Words, whole: int, numbers: Doubles) -> None:
-    """numbers <- the sums of loss and hits, and the squares of the first `whole` parts and of pairs' products."""
-    numbers[:] = 0
+def square(array: Floats, total: Doubles) -> None:
+    """total (1,) += |array|^2."""
+    total[0] += _square(array)
+
+
+@native
+def _summed(loss: Floats, hits: Floats, total: Doubles, parts: Words, sizes: Words, numbers: Doubles) -> None:
+    """numbers <- the sums of loss and hits, and `total` with the squares of pairs' products."""
+    numbers[:2] = 0
+    numbers[2] = total[0]
     for each in loss:
         numbers[0] += each
     for each in hits:
         numbers[1] += each
-    for p in range(whole):
-        numbers[2] += _square(floats(parts[p], sizes[p]))
-    for p in range(whole, len(parts), 2):
+    for p in range(0, len(parts), 2):
         numbers[2] += np.float64(_square(floats(parts[p], sizes[p]))) * _square(floats(parts[p + 1], sizes[p + 1]))
 
 
 class Batch:
     """A learner's batch as commands: its inputs are copied, its `plan`, which is one run, is executed, and its results
-    are summed up. Its gradient is of `parts`, and of products of `pairs`."""
+    are summed up. Its gradient is what the plan looks at, and products of `pairs`."""
 
-    def __init__(self, plan: BoundPlan, parts: Sequence[Array], pairs: Sequence[tuple[Array, Array]]) -> None:
+    def __init__(self, plan: BoundPlan, pairs: Sequence[tuple[Array, Array]]):
         self._inputs = plan.inputs
+        self._square = plan.square
         self._numbers = np.zeros(3)
         self._sources = np.zeros((len(plan.inputs), 1), np.int64)
         copies = [
             _copied.command(target=array.view(np.uint8), source=source)
             for array, source in zip(plan.inputs.values(), self._sources, strict=True)
         ]
-        every = [*parts, *(half for pair in pairs for half in pair)]
+        halves = [half for pair in pairs for half in pair]
         sums = _summed.command(
-            loss=plan.outputs["loss"], hits=plan.outputs.get("accuracy", np.zeros(0, _f)), parts=every,
-            sizes=np.array([part.size for part in every]), whole=len(parts), numbers=self._numbers,
+            loss=plan.outputs["loss"], hits=plan.outputs.get("accuracy", np.zeros(0, _f)), total=self._square,
+            parts=halves, sizes=np.array([half.size for half in halves], np.int64), numbers=self._numbers,
         )  # fmt: skip
         self.run = together([*copies, *(run for run in plan.runs if isinstance(run, Command)), sums])
         self.rows = self.run.place
@@ -178,6 +174,7 @@ class Batch:
             if given.shape != array.shape or given.dtype != array.dtype or not given.flags.c_contiguous:
                 return False
             self._sources[i] = given.ctypes.data
+        self._square[0] = 0
         return True
 
     def results(self) -> list[float]:

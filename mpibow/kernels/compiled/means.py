@@ -114,11 +114,6 @@ def image_mean_back(
     for group in range(groups):
         dy_row = row_at(dy, group, lanes)
         dx_row = row_at(dx, group, size)
-        if lanes == 1:
-            share = scale * dy_row[0]
-            for i in range(size):
-                dx_row[i] = share
-            continue
         for start in range(0, width, lanes):
             for j in range(lanes):
                 shares[start + j] = scale * dy_row[j]

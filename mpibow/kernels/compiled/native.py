@@ -85,7 +85,7 @@ def row_at(context: BaseContext, builder: IRBuilder, address: Value, i: Value, n
 class Native(Generic[P]):
     """A kernel, which numba compiles on first use to a function of SIGNATURE, and keeps on disk; see `native`."""
 
-    def __init__(self, kernel: Callable[P, object], fast: bool = True) -> None:
+    def __init__(self, kernel: Callable[P, object], fast: bool = True):
         self._kernel = kernel
         self._fast = fast
         named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kernel).parameters.values()]

@@ -39,6 +39,7 @@ from .vectors import (
 # Rows of a tile, and vectors of its columns. AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough to
 # hide the latency of an addition. AVX2 has 16 of 8, and sums take 12.
 TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
+LATER = 12  # lines of a row that is needed later
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 TALLEST = 12 if WIDE > 1 else TALL  # rows of a tile of fewer vectors
 HEIGHTS = sorted({TALLEST, TALL, 4, 2, 1}, reverse=True)
@@ -62,9 +63,13 @@ def multiply_tiles(
     more_row: Value,
     rest: Value,
     count: Value,
+    later: Value,
+    later_row: Value,
+    each: Value,
 ) -> None:
     """out (rows, vectors) = left (rows, k) panel + more, and so for the next rows, `count` times. In the last vector
     `rest` columns count; `more` may be 0, for none. `row` is the distance of left's rows, `step` that of its elements.
+    Each time the next `each` of the rows at `later`, `later_row` apart, are prefetched, where BESIDE is set.
     """
     if tall * wide > TALL * WIDE:  # more sums than registers: never asked for
         return
@@ -73,12 +78,17 @@ def multiply_tiles(
     last = (wide - 1) * LINE
     with cgutils.for_range(b, count) as tiles:
         top = b.mul(tiles.index, I64(tall))
-        start, to, beside = (b.add(x, b.mul(top, each)) for x, each in ((left, row), (out, out_row), (more, more_row)))
+        start, to, beside = (b.add(x, b.mul(top, of)) for x, of in ((left, row), (out, out_row), (more, more_row)))
         lefts = places(b, start, row, tall)
         sums = [registers(b, wide) for _ in range(tall)]
         for r in range(tall):
             for v in range(wide):
                 ask(b, b.add(to, b.mul(out_row, I64(r))), v * LINE, write=True)
+        if BESIDE:
+            with cgutils.for_range(b, each) as lines:
+                place = b.add(later, b.mul(later_row, b.add(b.mul(tiles.index, each), lines.index)))
+                for i in range(LATER):
+                    ask(b, place, i * LINE)
         with cgutils.for_range(b, k) as loop:
             here = b.add(panel, b.mul(loop.index, I64(min(wide, WIDE) * LINE)))
             along = b.mul(loop.index, step)

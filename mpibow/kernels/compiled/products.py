@@ -18,7 +18,8 @@ DEEP = 128  # rows of a panel: 24 KB, half of L1, and the terms that are added u
 GROUP = 48  # rows that are taken at a time: whole tiles; those of a transposed left factor lie side by side
 ROWS = 6 * GROUP  # of it that are repacked at a time: 144 KB, a part of L2
 NEAR = 12  # vectors of columns that are packed at a time: 96 KB, another part of it
-FEW = 16  # rows: they are packed in place of the right factor's columns
+FEW = 16  # rows: they are packed in place of the right factor's columns,
+LONG = 6 * DEEP if BESIDE else 2**31  # so many terms at a time
 
 
 def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
@@ -83,10 +84,18 @@ def by_panels(
     out_row: int,
     more: int,
     more_row: int,
+    later: int = 0,
+    later_row: int = 0,
+    later_rows: int = 0,
 ) -> None:
-    """out (m, n) = left (m, k) right + more, by right's panels; `group` is from GROUP rows of left to the next."""
+    """out (m, n) = left (m, k) right + more, by right's panels; `group` is from GROUP rows of left to the next.
+
+    `later` are rows that are needed next: memory sends them meanwhile, where BESIDE is set.
+    """
     lines, parts = _even(n)
     few = m % TALL if BESIDE and lines > 1 else 0
+    each = -(-later_rows // (parts * -(-m // TALL)))
+    asked = 0
     for begin, end, highest in ((0, m - few, TALL), (m - few, m, 2)):
         if highest == 2:
             parts = -(-lines * min(few, 2) // max(BESIDE, 1))
@@ -114,7 +123,11 @@ def by_panels(
                     more_row,
                     min(16, n - 16 * (at + vectors - 1)),
                     count,
+                    later + asked * later_row,
+                    later_row,
+                    each if asked < later_rows else 0,
                 )
+                asked += each * count
                 i += tall * count
             at += vectors
 
@@ -142,22 +155,29 @@ def product(
     is 4. `place` is the room's address.
     """
     lines = (n + 15) // 16
-    if m <= FEW and left_step == 4 != right_step and k + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
-        for i in range(0, k, 16):  # the rows are the panel, by which the right factor's contiguous columns pass
-            pack_turned(left + 4 * i, place + i * LINE, left_row, LINE, m, k - i)
-        block = place + (k + 16) * LINE
-        turned = place + (k + 32) * LINE
-        for j in range(0, n, 16):
-            columns = min(16, n - j)
-            by_panels(right + j * right_step, place, block, columns, 16, k, right_step, 4, 0, LINE, 0, 0)
-            turn(block, turned)
-            for r in range(m):
-                target = floats(out + r * out_row + 4 * j, columns)
-                found = floats(turned + r * LINE, columns)
-                other = floats(more + r * more_row + 4 * j, columns)
-                for c in range(columns):
-                    target[c] = found[c] + other[c] if more else found[c]
+    if m <= FEW and left_step == 4 != right_step and min(k, LONG) + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
+        for begin in range(0, k, LONG):
+            deep = min(LONG, k - begin)
+            added, added_row = (more, more_row) if begin == 0 else (out, out_row)
+            for i in range(0, deep, 16):  # the rows are the panel, by which the right factor's contiguous columns pass
+                pack_turned(left + 4 * (begin + i), place + i * LINE, left_row, LINE, m, deep - i)
+            block = place + (deep + 16) * LINE
+            across = place + (deep + 32) * LINE
+            for j in range(0, n, 16):
+                columns = min(16, n - j)
+                here = right + 4 * begin + j * right_step
+                later = here + 16 * right_step
+                by_panels(here, place, block, columns, 16, deep, right_step, 4, 0, LINE, 0, 0, later, right_step, 16)
+                turn(block, across)
+                for r in range(m):
+                    target = floats(out + r * out_row + 4 * j, columns)
+                    found = floats(across + r * LINE, columns)
+                    other = floats(added + r * added_row + 4 * j, columns)
+                    for c in range(columns):
+                        target[c] = found[c] + other[c] if added else found[c]
         return
+    turned = left_step != 4
+    later_row = out_row if turned else max(right_row, right_step)
     near = NEAR if right_step == 4 else max(WIDE, BESIDE // 2)
     parts = (lines + near - 1) // near
     lefts = place + (min(k, DEEP) + 16) * min(lines, NEAR) * LINE
@@ -169,7 +189,7 @@ def product(
             row = left_row
             step = left_step
             group = GROUP * left_row
-            if left_step != 4:
+            if turned:
                 for i in range(0, rows, GROUP):
                     here = source + 4 * i
                     beside = min(GROUP, rows - i)
@@ -180,19 +200,43 @@ def product(
                 step = 4 * GROUP
                 group = 4 * GROUP * deep
             added, added_row = (more, more_row) if begin == 0 else (out, out_row)
-            together = rows if deep > 64 else GROUP  # of few terms, so few rows that results are written on and on
+            # Of few terms, so few rows that results are written on and on; so too where they are many, of weights.
+            together = GROUP if deep <= 64 or (BESIDE and turned) else rows
             at = 0
             for part in range(parts):
                 vectors = _share(lines, parts, part)
                 columns = min(16 * vectors, n - 16 * at)
-                lay_out(right + begin * right_row + 16 * at * right_step, place, columns, deep, right_row, right_step)
+                first = right + begin * right_row
+                column = at * LINE
+                lay_out(first + 16 * at * right_step, place, columns, deep, right_row, right_step)
+                at += vectors
+                later = first + (deep * right_row if part == parts - 1 else 16 * at * right_step)
+                later_rows = deep if right_step == 4 else 16 * near
                 for i in range(0, rows, together):
                     these = min(together, rows - i)
                     here = source + i // GROUP * group
-                    beside = added + (top + i) * added_row + at * LINE if added else 0
-                    to = out + (top + i) * out_row + at * LINE
-                    by_panels(here, place, to, these, columns, deep, row, step, group, out_row, beside, added_row)
-                at += vectors
+                    beside = added + (top + i) * added_row + column if added else 0
+                    to = out + (top + i) * out_row + column
+                    if turned:
+                        later, later_rows = to + these * out_row, these
+                    by_panels(
+                        here,
+                        place,
+                        to,
+                        these,
+                        columns,
+                        deep,
+                        row,
+                        step,
+                        group,
+                        out_row,
+                        beside,
+                        added_row,
+                        later,
+                        later_row,
+                        later_rows,
+                    )
+                    later_rows = 0
 
 
 def laid_out(n: int, k: int) -> int:

@@ -133,7 +133,7 @@ class Sums:
         library: str,
         board: Array,
         mine: int,
-    ) -> None:
+    ):
         """`board` (ranks, words) is the node's, whose row `mine` is this rank's; MPI is in the file `library`."""
         pieces = [(i, piece.table) for i, part in enumerate(parts) for piece in part]
         ends = np.cumsum([0, *(len(table) for _, table in pieces)])

@@ -26,7 +26,7 @@ class Convolution:
     convolution where oneDNN has only reference code, a hundred times slower.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library):
         self.library = library
         self._trio = once(self._make)
 

@@ -33,7 +33,7 @@ def rewrite(graph: Graph, training: bool) -> Graph:
 
 
 class _Finder:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph):
         self._graph = graph
         self._readers = only_readers(graph)
         self._made = {name: node for node in graph.nodes for name in node.made}

@@ -58,7 +58,7 @@ class _Version(ctypes.Structure):
 class Library:
     """One libdnnl with its engine and stream. Raises DeviceError with the reason if it cannot be used."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str):
         self.path = path
         try:
             self.c = c = ctypes.CDLL(path)

@@ -26,7 +26,7 @@ class _Argument(ctypes.Structure):
 class Handle:
     """An object of the library, destroyed with this one."""
 
-    def __init__(self, value: c_void_p, destroy: Callable[[c_void_p], int]) -> None:
+    def __init__(self, value: c_void_p, destroy: Callable[[c_void_p], int]):
         self._as_parameter_ = value
         self._destroy = destroy
 

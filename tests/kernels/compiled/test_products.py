@@ -13,7 +13,9 @@ from mpibow.kernels.compiled.table import OPERATORS
 from tests.kernels.against import compare
 from tests.kernels.cases import Case
 
-sides = st.one_of(st.integers(1, FEW), st.integers(1, 70), st.sampled_from([48, 96, DEEP - 1, DEEP, 3 * DEEP + 3]))
+sides = st.one_of(
+    st.integers(1, FEW), st.integers(1, 70), st.sampled_from([48, 96, DEEP - 1, DEEP, 3 * DEEP + 3, 7 * DEEP + 5])
+)
 
 
 def drawn(generator: np.random.Generator, rows: int, columns: int, turned: bool) -> Array:
