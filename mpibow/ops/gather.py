@@ -84,10 +84,9 @@ def buffers(op: Gather | ScatterAdd, shapes: Shapes) -> Buffers:
 def _finding(axis: int, table: Shape, index: Array, place: Array) -> Callable[[], Array]:
     """Fills the places of the index in the flat table, and returns them."""
     starts, step = starts_of(axis, table, index.shape)
-    last = table[axis] - 1
 
     def find() -> Array:
-        np.clip(index, 0, last, out=place, casting="unsafe")
+        np.clip(index, 0, table[axis] - 1, out=place, casting="unsafe")
         return np.add(np.multiply(place, step, out=place), starts, out=place)
 
     return find
@@ -116,8 +115,7 @@ def gather_forward(x: Array, index: Array, y: Array, place: Array, axis: int) ->
 def scatter_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -> Run:
     find = _finding(axis, y.shape, index, place)
     rows = x.reshape(-1)
-    flat = y.reshape(-1)
-    return lambda: scatter(rows, find().reshape(-1), flat)
+    return lambda: scatter(rows, find().reshape(-1), y.reshape(-1))
 
 
 KERNELS = {

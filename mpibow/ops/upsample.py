@@ -62,8 +62,9 @@ def buffers(op: Upsample, shapes: Shapes) -> Buffers:
 
 
 def _matrices(image: Array, scale: Pair, mode: Mode) -> tuple[Array, Array]:
-    sides = zip(image.shape[2:], scale, strict=True)
-    rows, columns = (weights(extent, each, mode).astype(image.dtype) for extent, each in sides)
+    rows, columns = (
+        weights(extent, each, mode).astype(image.dtype) for extent, each in zip(image.shape[2:], scale, strict=True)
+    )
     return rows, columns
 
 

@@ -107,7 +107,9 @@ class Handoff(kernel.Handoff):
 
 @native
 def _copied(target: Octets, source: Words) -> None:
-    target[:] = octets(source[0], len(target))
+    given = octets(source[0], len(target))
+    for i in range(len(target)):  # an assignment of all copies byte by byte
+        target[i] = given[i]
 
 
 @summed
@@ -121,7 +123,7 @@ def _near(x: Array) -> np.float32:
 @inlined
 def _square(x: Array) -> np.float32:
     """|x|^2 as a float32, inf beyond; blocks are added in float64."""
-    total = np.float64(0)
+    total = 0.0
     for begin in range(0, len(x), BLOCK):
         total += _near(x[begin : begin + BLOCK])
     return _f(total)

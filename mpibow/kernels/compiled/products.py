@@ -18,8 +18,8 @@ DEEP = 128  # rows of a panel: 24 KB, half of L1, and the terms that are added u
 GROUP = 48  # rows that are taken at a time: whole tiles; those of a transposed left factor lie side by side
 ROWS = 6 * GROUP  # of it that are repacked at a time: 144 KB, a part of L2
 NEAR = 12  # vectors of columns that are packed at a time: 96 KB, another part of it
-FEW = 16  # rows: they are packed in place of the right factor's columns,
-LONG = 6 * DEEP if BESIDE else 2**31  # so many terms at a time
+FEW = 16  # rows: they are packed in place of the right factor's columns
+LONG = 6 * DEEP if BESIDE else 2**31  # terms of few rows that are taken at a time
 
 
 def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
@@ -162,7 +162,7 @@ def product(
             for i in range(0, deep, 16):  # the rows are the panel, by which the right factor's contiguous columns pass
                 pack_turned(left + 4 * (begin + i), place + i * LINE, left_row, LINE, m, deep - i)
             block = place + (deep + 16) * LINE
-            across = place + (deep + 32) * LINE
+            across = block + 16 * LINE
             for j in range(0, n, 16):
                 columns = min(16, n - j)
                 here = right + 4 * begin + j * right_step
