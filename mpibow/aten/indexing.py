@@ -128,7 +128,7 @@ def bags_of(
     need(padding_idx < 0 and mode < 2 and not scale_grad_by_freq, "bags with padding, of maxima or scaled gradients")
     found = rows(site, site.tensor(weight), indices)
     if per_sample_weights is not None:
-        found = found * ops.reshape(site.floats(per_sample_weights), (-1, 1))
+        found *= ops.reshape(site.floats(per_sample_weights), (-1, 1))
     wide = ops.reshape(found, (bags, count, found.shape[1]))
     return [ops.sum(wide, 1) if mode == 0 else ops.mean(wide, 1), None, None, None]
 

@@ -272,7 +272,7 @@ class Kernels:
     `zeros` makes arrays, and `put` copies host arrays into them. `widths` lists the operators that use 16 bits.
     `signal` and `wait` make runs that set a word in memory for other threads, and wait for one of theirs.
     `handoff` gives work to a thread. `batch` makes commands of a plan that `join` has made one run, where it is given.
-    Then `square` makes a run that adds an array's squares to a number (1,), for gradients that are still near.
+    With it, `square` makes a run that adds an array's squares to a number (1,), for gradients that are still near.
     `lacks` is the error for operators that are not in the table; {} stands for their names.
     """
 

@@ -79,7 +79,7 @@ class Program:
         return name
 
     def last(self) -> dict[str, int]:
-        """The last step that touches each root."""
+        """The number of the last step that touches each root, by its name."""
         return {self.root(name): i for i, step in enumerate(self.steps) for name in step.touches}
 
 

@@ -84,12 +84,9 @@ def buffers(op: Gather | ScatterAdd, shapes: Shapes) -> Buffers:
 def _finding(axis: int, table: Shape, index: Array, place: Array) -> Callable[[], Array]:
     """Fills the places of the index in the flat table, and returns them."""
     starts, step = starts_of(axis, table, index.shape)
-
-    def find() -> Array:
-        np.clip(index, 0, table[axis] - 1, out=place, casting="unsafe")
-        return np.add(np.multiply(place, step, out=place), starts, out=place)
-
-    return find
+    return lambda: np.add(
+        np.multiply(np.clip(index, 0, table[axis] - 1, out=place, casting="unsafe"), step, out=place), starts, out=place
+    )
 
 
 def scatter(rows: Array, index: Array, table: Array) -> None:

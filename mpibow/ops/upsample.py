@@ -61,11 +61,10 @@ def buffers(op: Upsample, shapes: Shapes) -> Buffers:
     return Buffers(forward=wide, backward=wide)
 
 
-def _matrices(image: Array, scale: Pair, mode: Mode) -> tuple[Array, Array]:
-    rows, columns = (
+def _matrices(image: Array, scale: Pair, mode: Mode) -> list[Array]:
+    return [
         weights(extent, each, mode).astype(image.dtype) for extent, each in zip(image.shape[2:], scale, strict=True)
-    )
-    return rows, columns
+    ]
 
 
 @binds

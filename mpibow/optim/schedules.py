@@ -199,8 +199,8 @@ class CosineRestarts(Smooth):
         if self.mult == 1:
             begin = math.floor(epoch / length) * length
         while epoch >= begin + length:
-            begin = begin + length
-            length = length * self.mult
+            begin += length
+            length *= self.mult
         return cosine(1.0, self.floor, (epoch - begin) / length)
 
 

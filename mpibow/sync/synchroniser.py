@@ -202,7 +202,7 @@ class Synchroniser:
         self.stood += seconds
         if not self.book.enqueues:  # else the device has gone on computing
             self.waited += seconds
-        self.busy = self.busy + self._took
+        self.busy += self._took
         self._took = 0.0
         return pending
 

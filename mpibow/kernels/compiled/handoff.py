@@ -108,7 +108,7 @@ class Handoff(kernel.Handoff):
 @native
 def _copied(target: Octets, source: Words) -> None:
     given = octets(source[0], len(target))
-    for i in range(len(target)):  # an assignment of all copies byte by byte
+    for i in range(len(target)):  # assigning a slice copies byte by byte
         target[i] = given[i]
 
 
@@ -123,7 +123,7 @@ def _near(x: Array) -> np.float32:
 @inlined
 def _square(x: Array) -> np.float32:
     """|x|^2 as a float32, inf beyond; blocks are added in float64."""
-    total = 0.0
+    total = np.float64(0)
     for begin in range(0, len(x), BLOCK):
         total += _near(x[begin : begin + BLOCK])
     return _f(total)
@@ -150,7 +150,7 @@ def _summed(loss: Floats, hits: Floats, total: Doubles, parts: Words, sizes: Wor
 
 class Batch:
     """A learner's batch as commands: its inputs are copied, its `plan`, which is one run, is executed, and its results
-    are summed up. Its gradient is what the plan looks at, and products of `pairs`."""
+    are summed up. Its |gradient|^2 is the plan's `square`, and that of the products of `pairs`."""
 
     def __init__(self, plan: BoundPlan, pairs: Sequence[tuple[Array, Array]]):
         self._inputs = plan.inputs

@@ -71,13 +71,13 @@ def _two(
         total[j] = both
         if alpha:
             mean = (x + y) * half
-            u0 = u0 - alpha * (x - mean)
-            u1 = u1 - alpha * (y - mean)
-        x = x + u0
-        y = y + u1
+            u0 -= alpha * (x - mean)
+            u1 -= alpha * (y - mean)
+        x += u0
+        y += u1
         if gain:
-            x = x + gain * both
-            y = y + gain * both
+            x += gain * both
+            y += gain * both
         w0[j] = x
         w1[j] = y
 
@@ -90,7 +90,7 @@ def _row(w: Array, s: States, g: Array, v: Array, total: Array, mean: Array, c: 
         v[j] = u
         total[j] += u
         if alpha:
-            u = u - alpha * (w[j] - mean[j])
+            u -= alpha * (w[j] - mean[j])
         w[j] += u
 
 
@@ -178,8 +178,8 @@ def sma_alone(
             sums[c, 0] = squares
             sums[c, 1] = square
         else:
-            sums[c, 0] = sums[c, 0] + squares
-            sums[c, 1] = sums[c, 1] + square
+            sums[c, 0] += squares
+            sums[c, 1] += square
 
 
 @inlined

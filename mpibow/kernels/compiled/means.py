@@ -114,7 +114,7 @@ def image_mean_back(
     for group in range(groups):
         dy_row = row_at(dy, group, lanes)
         dx_row = row_at(dx, group, size)
-        for start in range(0, width, lanes):
+        for start in range(0, min(width, size), lanes):
             for j in range(lanes):
                 shares[start + j] = scale * dy_row[j]
         for start in range(0, whole, width):

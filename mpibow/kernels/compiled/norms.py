@@ -127,7 +127,7 @@ def normalise_back(
                 along += parts * scales[c]
         if dx == 0:
             continue
-        total = total / _f(size)
+        total /= _f(size)
         along = along / _f(size) * inverse
         if positions == 1:
             made = floats(dx + at, size)

@@ -39,7 +39,7 @@ from .vectors import (
 # Rows of a tile, and vectors of its columns. AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough to
 # hide the latency of an addition. AVX2 has 16 of 8, and sums take 12.
 TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
-LATER = 12  # lines of a row that is needed later
+LATER = 12  # lines that are prefetched of a row that is needed later
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 TALLEST = 12 if WIDE > 1 else TALL  # rows of a tile of fewer vectors
 HEIGHTS = sorted({TALLEST, TALL, 4, 2, 1}, reverse=True)
@@ -69,7 +69,7 @@ def multiply_tiles(
 ) -> None:
     """out (rows, vectors) = left (rows, k) panel + more, and so for the next rows, `count` times. In the last vector
     `rest` columns count; `more` may be 0, for none. `row` is the distance of left's rows, `step` that of its elements.
-    Each time the next `each` of the rows at `later`, `later_row` apart, are prefetched, where BESIDE is set.
+    Each tile prefetches the next `each` of the rows at `later`, `later_row` apart, where BESIDE is set.
     """
     if tall * wide > TALL * WIDE:  # more sums than registers: never asked for
         return

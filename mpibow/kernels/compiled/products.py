@@ -11,7 +11,7 @@ from mpibow.graph import FLOAT, Spec
 
 from .code_cache import shared
 from .native import Address, Floats, floats, native, row_at
-from .panels import BESIDE, TALL, TALLEST, WIDE, multiply_tiles, pack, pack_turned
+from .panels import BESIDE, LATER, TALL, TALLEST, WIDE, multiply_tiles, pack, pack_turned
 from .vectors import LINE, turn
 
 DEEP = 128  # rows of a panel: 24 KB, half of L1, and the terms that are added up before a tile is written
@@ -90,11 +90,11 @@ def by_panels(
 ) -> None:
     """out (m, n) = left (m, k) right + more, by right's panels; `group` is from GROUP rows of left to the next.
 
-    `later` are rows that are needed next: memory sends them meanwhile, where BESIDE is set.
+    `later` is the address of rows that are needed next: tiles prefetch them, where BESIDE is set.
     """
     lines, parts = _even(n)
     few = m % TALL if BESIDE and lines > 1 else 0
-    each = -(-later_rows // (parts * -(-m // TALL)))
+    each = -(-later_rows // (parts * max(m // TALL, 1)))
     asked = 0
     for begin, end, highest in ((0, m - few, TALL), (m - few, m, 2)):
         if highest == 2:
@@ -155,6 +155,7 @@ def product(
     is 4. `place` is the room's address.
     """
     lines = (n + 15) // 16
+    asks = (n if right_step == 4 else k) >= 16 * LATER  # shorter rows are near, or soon prefetched by the processor
     if m <= FEW and left_step == 4 != right_step and min(k, LONG) + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
         for begin in range(0, k, LONG):
             deep = min(LONG, k - begin)
@@ -167,7 +168,8 @@ def product(
                 columns = min(16, n - j)
                 here = right + 4 * begin + j * right_step
                 later = here + 16 * right_step
-                by_panels(here, place, block, columns, 16, deep, right_step, 4, 0, LINE, 0, 0, later, right_step, 16)
+                rows = 16 * asks
+                by_panels(here, place, block, columns, 16, deep, right_step, 4, 0, LINE, 0, 0, later, right_step, rows)
                 turn(block, across)
                 for r in range(m):
                     target = floats(out + r * out_row + 4 * j, columns)
@@ -179,7 +181,7 @@ def product(
     turned = left_step != 4
     later_row = out_row if turned else max(right_row, right_step)
     near = NEAR if right_step == 4 else max(WIDE, BESIDE // 2)
-    parts = (lines + near - 1) // near
+    parts = -(-lines // near)
     lefts = place + (min(k, DEEP) + 16) * min(lines, NEAR) * LINE
     for top in range(0, m, ROWS):
         rows = min(ROWS, m - top)
@@ -200,7 +202,7 @@ def product(
                 step = 4 * GROUP
                 group = 4 * GROUP * deep
             added, added_row = (more, more_row) if begin == 0 else (out, out_row)
-            # Of few terms, so few rows that results are written on and on; so too where they are many, of weights.
+            # Of few terms, and with AVX2 of weights' gradients, so few rows that results are written on and on.
             together = GROUP if deep <= 64 or (BESIDE and turned) else rows
             at = 0
             for part in range(parts):
@@ -210,15 +212,18 @@ def product(
                 column = at * LINE
                 lay_out(first + 16 * at * right_step, place, columns, deep, right_row, right_step)
                 at += vectors
-                later = first + (deep * right_row if part == parts - 1 else 16 * at * right_step)
+                ends = part == parts - 1
+                later = first + (deep * right_row if ends else 16 * at * right_step)
                 later_rows = deep if right_step == 4 else 16 * near
+                if not asks or (ends and begin + deep == k):
+                    later_rows = 0
                 for i in range(0, rows, together):
                     these = min(together, rows - i)
                     here = source + i // GROUP * group
                     beside = added + (top + i) * added_row + column if added else 0
                     to = out + (top + i) * out_row + column
                     if turned:
-                        later, later_rows = to + these * out_row, these
+                        later, later_rows = to + these * out_row, these * asks
                     by_panels(
                         here,
                         place,

@@ -62,7 +62,7 @@ class Recorder:
 
     def _do(self, function: Any, *arguments: Argument) -> None:
         n = self._next
-        self._next = self._next + 1
+        self._next += 1
         if n < len(self._calls) and self._calls[n][0] is function:
             _, block, ends, known = self._calls[n]
             for i, each in enumerate(arguments):

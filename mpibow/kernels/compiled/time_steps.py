@@ -69,7 +69,9 @@ def run_steps(
         to, to_row, more, more_row = (here, between, here, between) if number == 4 else (part, row, bias, 0)
         before, before_row = (y + (step - 1) * one, t * one) if step else (first, one)
         if before:
-            by_panels(before, laid, to, n, wide, units, before_row, 4, GROUP * before_row, to_row, more, more_row)
+            by_panels(
+                before, laid, to, n, wide, units, before_row, 4, GROUP * before_row, to_row, more, more_row, 0, 0, 0
+            )
         for i in range(n):
             gate = gates + (i * t + step) * row
             at = (i * t + step) * one

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from mpibow import ops
 from mpibow.graph import Array
@@ -28,6 +28,8 @@ def drawn(generator: np.random.Generator, rows: int, columns: int, turned: bool)
 
 
 @given(sides, sides, sides, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 99))
+@example(m=5, n=100, k=7 * DEEP + 5, left=False, right=True, more=True, seed=0)
+@example(m=FEW, n=200, k=7 * DEEP + 5, left=False, right=True, more=False, seed=0)
 @settings(max_examples=100)
 def test_it_is_numpys(m, n, k, left, right, more, seed):
     generator = np.random.default_rng(seed)
