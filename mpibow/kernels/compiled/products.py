@@ -84,9 +84,9 @@ def by_panels(
     out_row: int,
     more: int,
     more_row: int,
-    later: int = 0,
-    later_row: int = 0,
-    later_rows: int = 0,
+    later: int,
+    later_row: int,
+    later_rows: int,
 ) -> None:
     """out (m, n) = left (m, k) right + more, by right's panels; `group` is from GROUP rows of left to the next.
 

@@ -197,7 +197,7 @@ def return_steps(
             more, more_row = (0, 0) if number == 4 else (dh, one)
             left = dinner + step * row
             apart = t * row
-            by_panels(left, laid, dh, n, units, number * units, apart, 4, GROUP * apart, one, more, more_row)
+            by_panels(left, laid, dh, n, units, number * units, apart, 4, GROUP * apart, one, more, more_row, 0, 0, 0)
 
 
 @inlined
