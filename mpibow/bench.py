@@ -66,7 +66,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
         job = session.job
         device = session.job.device
         peak = device.memory.peak
-        held = dict[str, object]()
+        held = {}
         if peak is not None:
             held = {"execution": session.learners.execution, "python_share": 1 - idle / elapsed, "device_memory": peak}
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()

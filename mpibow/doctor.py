@@ -105,8 +105,8 @@ def times_of_sums(comm: Communicator) -> str:
 def table(everyone: Sequence[MachineFacts]) -> str:
     """Facts that are equal on all ranks once; facts that differ with their ranks."""
     rows = [describe(facts) for facts in everyone]
-    equal = list[str]()
-    differing = list[str]()
+    equal = []
+    differing = []
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name, "not installed") for row in rows]
         for value in dict.fromkeys(values):

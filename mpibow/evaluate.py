@@ -89,7 +89,7 @@ def evaluate(
     plan = plan_of(job.build, job.config, batch_size, job.kernels)
     centre, statistics = plan.packed(from_rank_0(stored.weights_of(average), comm), str(stored.path))
     scheduler = Scheduler(apart=not opened.enqueues)
-    rows = list[tuple[Array, Array, Array]]()
+    rows = []
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
         each = None if predictions is None else lambda *row: rows.append(row)

@@ -55,7 +55,7 @@ def draw(
             "log.every and evaluate.every set how often a run writes them"
         )
     with drawing(len(cells), 2.5) as (figure, grid):
-        told = set[str]()
+        told = set()
         columns = grid.ncols
         for i, (panel, x, found) in enumerate(cells):
             row, column = divmod(i, columns)

@@ -84,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.top <= max(len(names), 1):
         most = f"the net's {len(names)} classes" if names else "1, as the net gives no classes"
         raise ConfigError(f"--top: must be at least 1 and at most {most}, got {arguments.top}")
-    failures = list[RecordError]()
+    failures = []
 
     def failed(error: RecordError) -> None:
         failures.append(error)

@@ -46,8 +46,8 @@ def formula_of(arrays: Sequence[Array]) -> dict[str, Any] | None:
 
     They are an array of the first samples, and one to add for each sample more along one axis that is the batch.
     """
-    batch = list[int]()
-    size = list[int | BatchExtent]()
+    batch = []
+    size = []
     split = list[int | BatchExtent]()  # as `size`, with two axes for an extent of n times: (n, times)
     for extents in zip(*(array.shape for array in arrays), strict=True):
         extent = multiple(extents)

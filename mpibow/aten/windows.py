@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
+from itertools import product, starmap
 
 import numpy as np
 
@@ -145,7 +145,7 @@ def adaptive_max_pool(axes: int, x: Tensor, output_size: Axes) -> Result:
 def even_windows(axes: int, x: Tensor, output_size: Axes) -> list[int]:
     """The extents of windows that lie side by side, as many as an adaptive pool gives."""
     check_batch(x, axes)
-    sizes = [divmod(extent, n) for extent, n in zip(x.shape[2:], by_axis(output_size, axes), strict=True)]
+    sizes = list(starmap(divmod, zip(x.shape[2:], by_axis(output_size, axes), strict=True)))
     need(not any(rest for _, rest in sizes), "windows of different sizes")
     return [size for size, _ in sizes]
 

@@ -69,7 +69,7 @@ def _used() -> set[str] | None:
     try:
         if os.readlink("/proc/self/ns/pid") != ALL_PROCESSES:
             return None
-        used = set[str]()
+        used = set()
         for process in Path("/proc").iterdir():
             if process.name.isdigit() and process.name != "1":  # init, which may hide itself
                 try:

@@ -199,7 +199,7 @@ def _record(kind: type[T], mapping: Mapping[str, object], path: str, found: list
 def _values(
     settings: Sequence[Setting], mapping: Mapping[str, object], path: str, owner: str, found: list[str]
 ) -> dict[str, object]:
-    values = dict[str, object]()
+    values = {}
     for setting in settings:
         where = join(path, setting.name)
         if setting.name in mapping:

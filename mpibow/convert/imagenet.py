@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ def find(source: Path, part: str) -> PartFiles | None:
     if len(there) > 1 or len({path.parent for paths in there.values() for path in paths}) > 1:
         firsts = sorted({str(path) for paths in there.values() for path in {p.parent: p for p in paths[::-1]}.values()})
         raise RecordError(f"{source}: {part} is there several times: {', '.join(firsts)}; move all but one elsewhere")
-    return next((PartFiles(form, paths) for form, paths in there.items()), None)
+    return next(starmap(PartFiles, there.items()), None)
 
 
 def places(found: PartFiles) -> list[ClassPlace]:

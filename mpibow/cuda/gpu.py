@@ -173,7 +173,7 @@ def open_device(config: Config, comm: Communicator) -> OnGpu:
 
 def described() -> dict[str, str]:
     """A rank's GPUs and their libraries, in words; `problem` is why none can be used."""
-    words = dict[str, str]()
+    words = {}
     try:
         driver = Driver()
         words["cupy"] = f"{load_cupy().__version__}, the driver supports CUDA {cuda_version(driver.version())}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import cached_property
+from itertools import starmap
 from numbers import Real
 from typing import SupportsFloat, TypeGuard
 
@@ -195,9 +196,9 @@ class Columns:
         try:
             label = known["label"]
             return cls(
-                tuple(NumberColumn(*each) for each in known["numbers"]),
+                tuple(starmap(NumberColumn, known["numbers"])),
                 tuple(CategoryColumn(name, tuple(values)) for name, values in known["categories"].items()),
-                tuple(NumberColumn(*each) for each in known["targets"]),
+                tuple(starmap(NumberColumn, known["targets"])),
                 None if label is None else CategoryColumn(label[0], tuple(label[1])),
                 dict(known["fill"]),
                 Notation(**known["notation"]),

@@ -54,7 +54,7 @@ class Program:
 
 def program(formula: Formula, results: Sequence[int]) -> Program:
     """The passes of the named results of a formula. They may write no array that they read."""
-    passes = list[Pass]()
+    passes = []
     names = dict[str, Operand]()
     numbers = count()
     parts = list[str]()

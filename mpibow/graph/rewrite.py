@@ -23,7 +23,7 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
     """
     readers = only_readers(graph)
     taken = {}  # by the name of the last node of a chain
-    inside = set[str]()
+    inside = set()
     for node in graph.nodes:
         if node.name in inside:
             continue

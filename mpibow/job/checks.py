@@ -1,7 +1,7 @@
 """Checks that data fit the settings and the net."""
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
+from itertools import chain, starmap
 from math import prod
 
 import numpy as np
@@ -62,7 +62,7 @@ def numbers_taken(graph: Graph) -> list[Taken]:
         part: Part = ()
         while name in nodes and isinstance(op := nodes[name].op, SAME_NUMBERS):
             if isinstance(op, Slice) and not part:
-                part = (slice(None), *(slice(*each) for each in op.ranges[1:]))
+                part = (slice(None), *starmap(slice, op.ranges[1:]))
             elif part and not isinstance(op, Cast | Normalise):  # the part is of other axes than the input's
                 break
             if isinstance(op, Cast) and op.to == "bool":  # its numbers are 0 and 1

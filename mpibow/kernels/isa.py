@@ -4,7 +4,6 @@ ONEDNN_MAX_CPU_ISA limits numba, too; numba's NUMBA_CPU_NAME and NUMBA_CPU_FEATU
 """
 
 import os
-from functools import cache
 
 from llvmlite import binding
 from numba.core import codegen, config
@@ -28,11 +27,13 @@ if OPTIONS:  # numba reads its settings when it decorates the first function
         config.CPU_FEATURES = f"{_features},{OPTIONS}"
 
 
-@cache
-def isa() -> str:
+def _isa() -> str:
     """A value of LEVELS; '' for processors that are not x86."""
     _, name, features = cpu_target.target_context.codegen().magic_tuple()
     machine = binding.Target.from_default_triple().create_target_machine(cpu=name, features=features)
     code = machine.emit_assembly(binding.parse_assembly(CODE))  # a name implies features, so these alone do not say it
     level = next((level for mark, level in LEVELS.items() if mark in code), "")
     return "AVX2" if OPTIONS and level == "AVX-512" else level  # a script had decorated a function before
+
+
+ISA = _isa()

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,7 +48,7 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
     if value is not None:
         assert not kept
         np.clip(gradient, -value, value, out=gradient)
-    square = sum(float(np.dot(part, part)) for part in rest) + sum(_product_square(dy, x) for dy, x in kept)
+    square = sum(float(np.dot(part, part)) for part in rest) + sum(starmap(_product_square, kept))
     if norm is not None and norm * norm < square < math.inf:
         for part in (*rest, *(dy for dy, _ in kept)):
             part *= part.dtype.type(norm / math.sqrt(square))

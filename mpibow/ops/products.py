@@ -50,7 +50,7 @@ def _wide(node: Node) -> dict[str, Shape]:
 def _multiplied(graph: Graph) -> set[str]:
     """The parameters' nodes that a product reads, as they are or permuted."""
     origins = {}
-    read = set[str]()
+    read = set()
     for node in graph.nodes:
         if isinstance(node.op, Parameter):
             origins[node.name] = node.name

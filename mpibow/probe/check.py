@@ -130,7 +130,7 @@ def _finite(found: Tried, where: str) -> tuple[float, ...]:
 
 def _until_learned() -> Callback:
     """A callback that ends the check as soon as the samples are memorised."""
-    losses = list[float]()
+    losses = []
 
     def check(event: Event) -> object:
         if not isinstance(event, Iteration) or event.loss is None:

@@ -193,7 +193,7 @@ def steepest_at(rates: Sequence[float], smooth: Sequence[float]) -> int | None:
 
 def _until_diverged() -> Callback:
     """A callback that ends a range test some iterations after the loss has diverged."""
-    losses = list[float]()
+    losses = []
 
     def find_lr(event: Event) -> object:
         if isinstance(event, Iteration) and event.loss is not None:

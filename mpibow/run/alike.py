@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
@@ -64,8 +65,8 @@ def alike(job: Job, comm: Communicator) -> tuple[Job, str]:
     if job.shorter:
         raise ConfigError("net: has other numbers on other ranks, which lengths= does not take; seed them alike")
     first = comm.share(numbers if comm.rank == 0 else ({}, {}))[0]
-    names = [differing(own, theirs) for own, theirs in zip(numbers, first, strict=True)]
-    pinned = [_only(theirs, each) for theirs, each in zip(first, names, strict=True)]
+    names = list(starmap(differing, zip(numbers, first, strict=True)))
+    pinned = list(starmap(_only, zip(first, names, strict=True)))
     odd = dict.fromkeys(name for rank in comm.share(names) for part in rank for name in part)
     note = f"the ranks made different numbers in {some(list(odd))}: all use rank 0's"
     return replace(job, build=Pinned(job.build, *pinned)), note

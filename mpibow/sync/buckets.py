@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import starmap
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ class Buckets:
         self.way = Way(n, min(way.ahead, n - 1))
         ends = sorted({round(stages_ * (1 - (1 - (b + 1) / n) ** (2 if n < stages_ else 1))) for b in range(n)} - {0})
         count = len(ends)
-        buckets = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        buckets = list(starmap(range, zip([0, *ends[:-1]], ends, strict=True)))
         ahead = min(self.way.ahead, count - 1)
         late = sorted(range(ahead, count), key=lambda b: min(needed[i] for i in buckets[b]))
         self.order = [*range(ahead), *late]  # in which they are sent

@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import starmap
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from mpibow.errors import EXIT_INTERRUPTED, Interrupted, MpibowError
@@ -31,7 +32,7 @@ def until_nobody_reads() -> Iterator[None]:
     Characters that the locale's encoding lacks are escaped.
     """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_unbroken(*pair) for pair in zip(before, (sys.__stdout__, sys.__stderr__), strict=True))
+    sys.stdout, sys.stderr = starmap(_unbroken, zip(before, (sys.__stdout__, sys.__stderr__), strict=True))
     try:
         yield
     finally:

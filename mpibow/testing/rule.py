@@ -61,7 +61,7 @@ class _Ranks:
 
     def end_period(self) -> None:
         self.settle()
-        for _ in range(max([rule.end_period() for rule in self.rules])):
+        for _ in range(max(rule.end_period() for rule in self.rules)):
             self._exchange([step.at(0.05, 1) for step in self.steps])
         self.settle()
 

@@ -1,6 +1,7 @@
 """decide(history): the learners to run next. A pure function; the model is in the package's docstring."""
 
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from math import hypot
 
 from .history import Cap, Counts, Decision, History
@@ -65,7 +66,7 @@ def _wider(look: Look) -> Counts | None:
             changed[rank] = low - 1
         elif high < min(limit, furthest):
             changed[rank] = high + 1
-    return tuple(changed.get(rank, k) for rank, k in enumerate(share)) if changed else None
+    return tuple(starmap(changed.get, enumerate(share))) if changed else None
 
 
 def _rival(look: Look) -> Counts | None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.isa import LEVELS, isa
+from mpibow.kernels.isa import ISA, LEVELS
 from mpibow.kernels.onednn import library as dnn
 
 pytestmark = pytest.mark.skipif(
-    dnn.find_library() is None or not isa(), reason="no libdnnl found: pip install -e '.[cpu]', or no x86 processor"
+    dnn.find_library() is None or not ISA, reason="no libdnnl found: pip install -e '.[cpu]', or no x86 processor"
 )
 ROOT = Path(__file__).parents[2]
 OLDEST_FIRST = [*LEVELS.values()][::-1]
@@ -22,14 +22,14 @@ sys.path.insert(0, sys.argv[1])
 import numba
 if sys.argv[2:]:
     numba.njit("f8(f8)")(lambda x: x)  # numba has read its settings
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 from mpibow.kernels import onednn_set
 from mpibow.kernels.compiled import orthogonal, panels
 import doubled
 code = doubled.double.versions[()].code
 wide = not code.cache_hits and "zmm" in code._library.get_asm_str()
 blocks = panels.TALL, panels.WIDE, orthogonal.SIDE
-print(isa(), onednn_set().about.split(", ")[1], *blocks, wide, code.cache_hits, sep="; ")
+print(ISA, onednn_set().about.split(", ")[1], *blocks, wide, code.cache_hits, sep="; ")
 """
 DOUBLED = """
 from mpibow.kernels.compiled.native import floats, native, words

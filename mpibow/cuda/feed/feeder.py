@@ -44,7 +44,7 @@ class Packing:
 def pack(specs: Specs, sent: Collection[str]) -> Packing:
     """The arrays `specs` in a row, aligned; those that are `sent` come first, so that one copy takes them all."""
     assert set(sent) <= set(specs), (sent, list(specs))
-    begins = dict[str, int]()
+    begins = {}
     size = 0
     border = 0
     for name in sorted(specs, key=lambda name: name not in sent):  # stable

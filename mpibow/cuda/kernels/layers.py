@@ -94,7 +94,7 @@ class Weighted(_Layer):
     def backward(self, call: Call) -> Enqueue:
         specs = self.specs(call.op, call.shapes)
         dy = call.dy
-        runs = list[Enqueue]()
+        runs = []
         if "relu" in specs and (call.dw or isinstance(call.op, ConvRelu)):
             arrays = {"dy": dy}
             if isinstance(call.op, ConvRelu):

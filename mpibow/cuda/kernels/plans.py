@@ -105,7 +105,7 @@ class Planner:
         return best
 
     def _fastest(self, spec: Spec, found: Iterator[Executable], timer: Timer) -> Executable:
-        timed = list[tuple[float, Executable]]()
+        timed = []
         refused = DeviceError()
         for one in found:
             try:

@@ -13,7 +13,7 @@ from numba.core import cgutils
 
 from mpibow.graph import Array
 from mpibow.graph.layout import TILE
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 
 from .code_cache import PART
 from .native import Address, Floats, floats, native
@@ -21,7 +21,7 @@ from .panels import multiply_tiles
 from .vectors import I64, LINE, load, multiply_add, places, specialised, store
 
 NEAR = 64  # inputs whose gradients are summed at a time
-LANES = 64 if isa() == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
+LANES = 64 if ISA == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
 
 
 @native

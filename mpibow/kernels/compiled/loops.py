@@ -21,9 +21,11 @@ from mpibow.kernels.compiled.steps import (
     gradient_of,
     inlined,
     mean_of,
+    plus_square,
     scaled_into,
     span_of,
     square_of,
+    squares_kept,
 )
 from mpibow.kernels.passes import States
 
@@ -57,18 +59,19 @@ def _two(
     c1: Numbers,
     alpha: float,
     gain: float,
-) -> None:
-    """A whole update of a part of two rows, where there are only two; `total` becomes the sum of their u, v0 and v1."""
+) -> tuple[float, float]:
+    """A whole update of a part of two rows, where there are only two; their |u|^2 and |U|^2, or u and U are kept."""
     half = w0.dtype.type(0.5)
+    squares = 0.0
+    square = 0.0
     for j in range(len(w0)):
         x = w0[j]
         y = w1[j]
         u0 = step(x, g0[j], s0, j, c0)
         u1 = step(y, g1[j], s1, j, c1)
         both = u0 + u1
-        v0[j] = u0
-        v1[j] = u1
-        total[j] = both
+        squares = plus_square(plus_square(squares, u0, v0, j), u1, v1, j)
+        square = plus_square(square, both, total, j)
         if alpha:
             mean = (x + y) * half
             u0 -= alpha * (x - mean)
@@ -80,18 +83,21 @@ def _two(
             y += gain * both
         w0[j] = x
         w1[j] = y
+    return squares, square
 
 
 @inlined
-def _row(w: Array, s: States, g: Array, v: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> None:
-    """A part of one row, without the common step; v becomes its u."""
+def _row(w: Array, s: States, g: Array, v: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> float:
+    """A part of one row, without the common step; returns its |u|^2, or v becomes u."""
+    square = 0.0
     for j in range(len(w)):
         u = step(w[j], g[j], s, j, c)
-        v[j] = u
+        square = plus_square(square, u, v, j)
         total[j] += u
         if alpha:
             u -= alpha * (w[j] - mean[j])
         w[j] += u
+    return square
 
 
 @compiled
@@ -115,20 +121,12 @@ def sma_alone(
     k = len(weights)
     pull = number(alpha)
     further = number(gain)
-    total = np.zeros(BLOCK, weights.dtype)
-    mean = np.zeros(BLOCK, weights.dtype)
-    first_u = np.empty(BLOCK, weights.dtype)
-    second_u = np.empty(BLOCK, weights.dtype)
-    made0 = np.empty(BLOCK, weights.dtype)
-    made1 = np.empty(BLOCK, weights.dtype)
+    scratch = np.empty((6, BLOCK + 32), weights.dtype)  # rows that do not share their places in a cache
     for c in range(first, last):
-        squares = 0.0
-        square = 0.0
-        start = max(c * chunk, origin)
+        a = max(c * chunk, origin)
         stop = min((c + 1) * chunk, limit)
-        if start >= stop:
-            continue
-        a = start
+        if c * chunk == a < stop:
+            sums[c] = 0
         p = 0
         while a < stop:
             p = span_of(ends, p, a)
@@ -137,49 +135,42 @@ def sma_alone(
             here = a - origin
             there = b - origin
             n = b - a
-            part = total[:n]
-            centre = mean[:n]
-            v0 = first_u[:n]
-            v1 = second_u[:n]
+            total = scratch[0, :n]
+            mean = scratch[1, :n]
+            v0 = scratch[2, :n]
+            v1 = scratch[3, :n]
             if k == 2:
-                _two(
+                squares, square = _two(
                     weights[0, a:b],
                     weights[1, a:b],
                     parts(states, 0, here, there),
                     parts(states, 1, here, there),
-                    gradient_of(gradients[0], a, b, factors, f, made0),
-                    gradient_of(gradients[1], a, b, factors, f, made1),
+                    gradient_of(gradients[0], a, b, factors, f, scratch[4]),
+                    gradient_of(gradients[1], a, b, factors, f, scratch[5]),
                     v0,
                     v1,
-                    part,
+                    total,
                     numbers(scalars, 0, group, number),
                     numbers(scalars, 1, group, number),
                     pull,
                     further,
                 )
-                squares += square_of(v0) + square_of(v1)
-                square += square_of(part)
-                a = b
-                continue
-            part[:] = 0
-            if alpha:
-                mean_of(weights, a, b, centre)
-            for i in range(k):
-                g = gradient_of(gradients[i], a, b, factors, f, made0)
-                own = numbers(scalars, i, group, number)
-                _row(weights[i, a:b], parts(states, i, here, there), g, v0, part, centre, own, pull)
-                squares += square_of(v0)
-            square += square_of(part)
-            if gain:
-                for i in range(k):  # the rows are still in a cache
-                    scaled_into(weights[i, a:b], part, further)
+                sums[c, 0] += squares + squares_kept(v0) + squares_kept(v1)
+                sums[c, 1] += square + squares_kept(total)
+            else:
+                total[:] = 0
+                if alpha:
+                    mean_of(weights, a, b, mean)
+                for i in range(k):
+                    g = gradient_of(gradients[i], a, b, factors, f, scratch[4])
+                    own = numbers(scalars, i, group, number)
+                    square = _row(weights[i, a:b], parts(states, i, here, there), g, v0, total, mean, own, pull)
+                    sums[c, 0] += square + squares_kept(v0)
+                sums[c, 1] += square_of(total)
+                if gain:
+                    for i in range(k):  # the rows are still in a cache
+                        scaled_into(weights[i, a:b], total, further)
             a = b
-        if start == c * chunk:
-            sums[c, 0] = squares
-            sums[c, 1] = square
-        else:
-            sums[c, 0] += squares
-            sums[c, 1] += square
 
 
 @inlined

@@ -17,7 +17,7 @@ from numba.core import cgutils
 
 from mpibow.graph import Array
 from mpibow.graph.memory import zeros
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 from mpibow.kernels.numpy import orthogonal as reference
 from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
 from mpibow.kernels.passes import Matrix
@@ -30,7 +30,7 @@ from .vectors import BLOCK, I64, LINE, columns_of, emitted, load, multiply_add, 
 ROWS = 16  # of a panel: floats of a line
 # Sums of 16 rows in registers, enough of them to hide the latency of an addition: AVX-512 has 32 registers of 16
 # floats, other processors have 16 of 8.
-SIDE = 8 if isa() == "AVX-512" else 4
+SIDE = 8 if ISA == "AVX-512" else 4
 Coefficients = tuple[np.float32, ...]
 NUMBERS = tuple(np.float32(each) for each in COEFFICIENTS)  # an argument: numba's cache ignores other files' constants
 

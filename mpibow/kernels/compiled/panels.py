@@ -14,7 +14,7 @@ from itertools import product
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 
 from .vectors import (
     I64,
@@ -38,7 +38,7 @@ from .vectors import (
 
 # Rows of a tile, and vectors of its columns. AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough to
 # hide the latency of an addition. AVX2 has 16 of 8, and sums take 12.
-TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
+TALL, WIDE = (8, 3) if ISA == "AVX-512" else (6, 1)
 LATER = 12  # lines that are prefetched of a row that is needed later
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 TALLEST = 12 if WIDE > 1 else TALL  # rows of a tile of fewer vectors

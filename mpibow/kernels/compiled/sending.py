@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.graph import Array, Arrays
+from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.steps import (
     BLOCK,
+    WIDE,
     Number,
     Numbers,
     chunk,
@@ -20,8 +22,9 @@ from mpibow.kernels.compiled.steps import (
     cut,
     gradient_of,
     inlined,
+    plus_square,
     span_of,
-    square_of,
+    squares_kept,
 )
 from mpibow.kernels.passes import States
 
@@ -44,12 +47,15 @@ if TYPE_CHECKING:
 @inlined
 def _row(
     w: Array, s: States, g: Array, v: Array, total: Array, arrays: Arrays, c: Numbers, values: Numbers, begin: bool
-) -> None:
-    """Updates a part of one row; v becomes its u."""
+) -> float:
+    """Updates a part of one row; returns its |u|^2, or v becomes u."""
+    square = 0.0
     for j in range(len(w)):
-        v[j] = step(w[j], g[j], s, j, c)
-        w[j], summand = send(w[j], v[j], arrays, j, values)
+        u = step(w[j], g[j], s, j, c)
+        square = plus_square(square, u, v, j)
+        w[j], summand = send(w[j], u, arrays, j, values)
         gather(total, j, begin, summand)
+    return square
 
 
 @compiled
@@ -88,10 +94,12 @@ def update(
             while a < stop:
                 p = span_of(ends, p, a)
                 b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
+                if WIDE and f >= 0:  # memory sends while the next tile is computed
+                    b = min(b, a + TILE)
                 for i in range(row, min(row + 2, k)):
                     g = gradient_of(gradients[i], a, b, factors, f, made)
                     u = us[: b - a]
-                    _row(
+                    square += _row(
                         weights[i, a:b],
                         parts(states, i, a - origin, b - origin),
                         g,
@@ -102,6 +110,6 @@ def update(
                         own,
                         begin and i == 0,
                     )
-                    square += square_of(u)
+                    square += squares_kept(u)
                 a = b
         squares[c] = square

@@ -7,6 +7,7 @@ import numpy as np
 
 from mpibow.graph import Array
 from mpibow.graph.layout import TILE
+from mpibow.kernels.isa import ISA
 
 from .code_cache import PART, F, jit
 from .factors import tile
@@ -26,16 +27,36 @@ def summed(function: F) -> F:
 
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
+WIDE = ISA == "AVX-512"  # vectors: sums in float64 slow no loop down
 BLOCK = 2048  # elements of a row before the next: what rows share stays in L2
 
 
 @summed
+def _with_square(total: float, x: float) -> float:
+    return total + np.float64(x) * np.float64(x)
+
+
+@inlined
 def square_of(x: Array) -> float:
-    """|x|^2 in float64, where no square of a float32 overflows. A loop of its own: its wide numbers halve the lanes."""
+    """|x|^2 in float64, where no square of a float32 overflows."""
     total = 0.0
     for i in range(len(x)):
-        total += np.float64(x[i]) * np.float64(x[i])
+        total = _with_square(total, x[i])
     return total
+
+
+@inlined
+def plus_square(total: float, x: float, kept: Array, j: int) -> float:
+    """`total` and x^2. float64 halves the lanes of AVX2: there kept[j] becomes x, for `squares_kept`."""
+    if WIDE:
+        return _with_square(total, x)
+    kept[j] = x
+    return total
+
+
+@inlined
+def squares_kept(kept: Array) -> float:
+    return 0.0 if WIDE else square_of(kept)
 
 
 @inlined

@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 
 F32 = ir.FloatType()
 F64 = ir.DoubleType()
@@ -21,7 +21,7 @@ VECTOR = ir.VectorType(F32, 16)
 ZERO = ir.Constant(VECTOR, None)
 LOWEST = ir.Constant(VECTOR, [-math.inf] * 16)
 LINE, BLOCK = 64, 16 * 64  # bytes of a vector, and of a block of 16 x 16 floats, line after line
-SUMS = 24 if isa() == "AVX-512" else 4  # vectors that stay in registers while products are added to them
+SUMS = 24 if ISA == "AVX-512" else 4  # vectors that stay in registers while products are added to them
 
 
 def at(builder: IRBuilder, address: Value, offset: int, kind: ir.Type = VECTOR) -> Value:

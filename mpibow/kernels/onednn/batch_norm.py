@@ -12,7 +12,7 @@ from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.elementwise import add_relu, masked
 from mpibow.kernels.compiled.native import Floats, Single, native
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.ops import KERNELS, BatchNorm
 from mpibow.ops.batch_norm import check_values
@@ -105,7 +105,7 @@ def _by_primitives(library: Library) -> Kernel:
 
     def formats(op: Norm, shapes: Shapes, given: Tags) -> Formats:
         """Everything in the first input's layout, but AVX2 has no code for blocks of 16 channels."""
-        tag = "aBcd8b" if given[0] == "aBcd16b" and isa() == "AVX2" else given[0]
+        tag = "aBcd8b" if given[0] == "aBcd16b" and ISA == "AVX2" else given[0]
         return as_given(op, shapes, (tag, *given[1:]))
 
     return Kernel(forward, backward, buffers, formats, lambda op, shapes: halves_of(op, shapes).slow)

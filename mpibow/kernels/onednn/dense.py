@@ -9,14 +9,14 @@ from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.factors import LANES, NEAR, spread, write_factors
 from mpibow.kernels.compiled.products import column_sums, room, room_spec
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 from mpibow.ops import Dense
 
 from .library import Library
 from .primitives import Trio, either, once, slow
 
 # The layout of weights whose gradients may be kept as factors.
-TILES = f"AB16b{LANES}a" if isa() == "AVX-512" else f"AB8b{LANES}a"
+TILES = f"AB16b{LANES}a" if ISA == "AVX-512" else f"AB8b{LANES}a"
 SPARED = 4  # a gradient must have so many times the factors' size, else there is little to gain
 FEW = 12  # rows whose gradient is own with AVX2: oneDNN transposes all weights for it
 MANY = 64  # rows from which on own products are as fast, and no weights are reordered for them
@@ -26,7 +26,7 @@ def _rank(op: Dense, shapes: Shapes) -> int:
     """The rank of the weights' gradient as factors: the batch, in whole fours; 0 where factors do not pay off."""
     batch, inputs = shapes.x[0]
     rank = -(-batch // 4) * 4
-    fits = isa() in ("AVX-512", "AVX2") and shapes.training and op.units % LANES == 0 and inputs % 16 == 0
+    fits = ISA in ("AVX-512", "AVX2") and shapes.training and op.units % LANES == 0 and inputs % 16 == 0
     return rank if fits and SPARED * rank * (inputs + op.units) <= inputs * op.units else 0
 
 

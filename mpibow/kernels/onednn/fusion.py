@@ -93,7 +93,7 @@ def heads_together(graph: Graph) -> Graph:
     """Attention whose heads are cut out of (n, t, heads d) and joined again: one operator, without copies."""
     finder = _Finder(graph)
     taken = {}
-    inside = set[str]()
+    inside = set()
     for node in graph.nodes:
         if (found := finder.found(node)) is not None:
             taken[found[0].name] = found[0]
@@ -106,7 +106,7 @@ def turned_together(graph: Graph) -> Graph:
     readers = only_readers(graph)
     turns = {node.name: node.inputs[0] for node in graph.nodes if _turns(node) and node.name in readers}
     taken = {}
-    inside = set[str]()
+    inside = set()
     for node in graph.nodes:
         if not isinstance(node.op, Matmul):
             continue

@@ -16,7 +16,7 @@ from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph import Shape, Shapes
 from mpibow.kernels.compiled.command import Command, call
 from mpibow.kernels.compiled.native import native
-from mpibow.kernels.isa import OPTIONS, isa
+from mpibow.kernels.isa import ISA, OPTIONS
 from mpibow.ops.window import Pair
 
 from .capi import (
@@ -85,11 +85,11 @@ class Library:
             )
         c.dnnl_memory_desc_get_size.restype = c_size_t
         c.dnnl_primitive_desc_query_md.restype = c_void_p
-        self.wide = isa() in ("AVX-512", "AVX2")
-        if isa() in LIMITS and (isa() != "AVX2" or not OPTIONS):  # else oneDNN's own limit is as low
-            c.dnnl_set_max_cpu_isa(LIMITS[isa()])
+        self.wide = ISA in ("AVX-512", "AVX2")
+        if ISA in LIMITS and (ISA != "AVX2" or not OPTIONS):  # else oneDNN's own limit is as low
+            c.dnnl_set_max_cpu_isa(LIMITS[ISA])
         number = int(c.dnnl_get_effective_cpu_isa())
-        self.isa = ISAS.get(number, f"ISA {number:#x}") if isa() else machine()  # elsewhere numbers mean other sets
+        self.isa = ISAS.get(number, f"ISA {number:#x}") if ISA else machine()  # elsewhere numbers mean other sets
         self.engine = self.make(Handle, "engine", c_int(1), c_size_t(0))
         self.stream = self.make(Handle, "stream", self.engine, c_uint(1))
         self.execute = ctypes.cast(c.dnnl_primitive_execute, c_void_p).value or 0

@@ -13,7 +13,7 @@ from mpibow.graph import Buffers, Call, Kernel, Run, Shapes
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.vectors import BLOCK, LINE, turn
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 from mpibow.ops.fused import ConvRelu
 
 from . import winograd
@@ -173,7 +173,7 @@ def fits(op: Conv, shapes: Shapes) -> bool:
     simple = (op.kernel, op.padding, op.dilation, op.groups) == ((3, 3), (1, 1), (1, 1), 1)
     even = any(op.stride == (s, s) and size == [s * high, s * wide] for s in get_args(Stride))
     fast = wide <= 8 and not winograd.fits(op, shapes)
-    if isa() == "AVX-512":
+    if ISA == "AVX-512":
         fast = fast and wide in (2, 4) and n % (STRIP // wide) == 0
     elif wide <= 6 or (winograd.form(op, shapes) == 23 and (wide < 8 or n * high * wide < max(c, k))):
         fast = wide <= 8

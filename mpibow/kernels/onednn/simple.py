@@ -7,7 +7,7 @@ from dataclasses import replace
 from mpibow.graph import Buffers, Call, Formats, Kernel, Run, Shape, Shapes, Tags, as_given
 from mpibow.graph.formats import Reorder
 from mpibow.kernels.compiled import means, norms
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.ops import AvgPool2d, LocalResponseNorm, MaxPool2d
 
@@ -67,7 +67,7 @@ def pooling(library: Library) -> Kernel:
 
     def formats(op: Pool, shapes: Shapes, given: Tags) -> Formats:
         """As given, but whole blocks of 16 channels rather than planes: on AVX2 these take 50 times as long."""
-        blocks = given[0] == "abcd" and isa() == "AVX2" and shapes.y[1] % 16 == 0
+        blocks = given[0] == "abcd" and ISA == "AVX2" and shapes.y[1] % 16 == 0
         return as_given(op, shapes, ("aBcd16b",) if blocks else given)
 
     return either(_hangs, means.WINDOWS, replace(alone(halves), formats=formats))
@@ -77,7 +77,7 @@ def _images(shape: Shape, tag: str) -> tuple[Shape, str]:
     """A shape and its layout. AVX2 has no code for blocks of 16 channels: each is an image of its own there, whose
     channels lie innermost."""
     n, channels, *side = shape
-    ours = tag == "aBcd16b" and isa() == "AVX2"
+    ours = tag == "aBcd16b" and ISA == "AVX2"
     return ((n * -(-channels // 16), 16, *side), "acdb") if ours else (shape, tag)
 
 

@@ -29,9 +29,9 @@ from mpibow.kernels.compiled.vectors import (
     scalar_at,
     store,
 )
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 
-STRIP = 8 if isa() == "AVX-512" else 1  # outputs, unless an image's row has more
+STRIP = 8 if ISA == "AVX-512" else 1  # outputs, unless an image's row has more
 
 
 def _inputs(wide: int, stride: int, back: int, tap: int) -> Iterator[tuple[int, int]]:

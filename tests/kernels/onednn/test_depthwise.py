@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph import Shapes
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 from mpibow.kernels.onednn.conv import Convolution
 from mpibow.kernels.onednn.depthwise import TAPS
 from mpibow.ops.fused import ConvRelu
@@ -77,7 +77,7 @@ def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation
     padding = tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilation, strict=True))
     made = bench(depthwise(channels, kernel, padding=(padding[0], padding[1]), dilation=dilation))
     assert ours(made)
-    assert made.shapes.formats.x == (f"aBcd{16 if isa() == 'AVX-512' else 8}b",)  # a register of channels
+    assert made.shapes.formats.x == (f"aBcd{16 if ISA == 'AVX-512' else 8}b",)  # a register of channels
     assert "dweight" not in made.buffers.backward
 
 

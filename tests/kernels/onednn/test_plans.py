@@ -20,7 +20,7 @@ from mpibow.job.device import Device
 from mpibow.job.synthetic import SHAPES
 from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
 from mpibow.kernels.compiled.command import Command
-from mpibow.kernels.isa import isa
+from mpibow.kernels.isa import ISA
 from mpibow.kernels.onednn import low
 from mpibow.kernels.onednn.primitives import Primitive
 from mpibow.models import MODELS
@@ -137,9 +137,9 @@ def test_own_kernels_take_what_they_get(model, training):
     assert (
         len(set(images))
         == len(images)
-        <= max(len(nodes) / (4 if isa() == "AVX-512" else 3), 4)
+        <= max(len(nodes) / (4 if ISA == "AVX-512" else 3), 4)
         + 4
-        * (isa() == "AVX2")
+        * (ISA == "AVX2")
         * sum(low.fits(op, plan.shapes[name]) for name, op in nodes.items() if isinstance(op, ops.Conv2d | ConvRelu))
     )
     assert len(set(weights)) == len(weights)
