@@ -25,7 +25,6 @@ from mpibow.kernels.compiled.steps import (
     scaled_into,
     span_of,
     square_of,
-    squares_kept,
 )
 from mpibow.kernels.passes import States
 
@@ -52,26 +51,22 @@ def _two(
     s1: States,
     g0: Array,
     g1: Array,
-    v0: Array,
-    v1: Array,
-    total: Array,
     c0: Numbers,
     c1: Numbers,
     alpha: float,
     gain: float,
 ) -> tuple[float, float]:
-    """A whole update of a part of two rows, where there are only two; their |u|^2 and |U|^2, or u and U are kept."""
+    """A whole update of a part of two rows, where there are only two; their |u|^2 and |U|^2."""
     half = w0.dtype.type(0.5)
-    squares = 0.0
-    square = 0.0
+    squares = square = w0.dtype.type(0)
     for j in range(len(w0)):
         x = w0[j]
         y = w1[j]
         u0 = step(x, g0[j], s0, j, c0)
         u1 = step(y, g1[j], s1, j, c1)
         both = u0 + u1
-        squares = plus_square(plus_square(squares, u0, v0, j), u1, v1, j)
-        square = plus_square(square, both, total, j)
+        squares = plus_square(plus_square(squares, u0), u1)
+        square = plus_square(square, both)
         if alpha:
             mean = (x + y) * half
             u0 -= alpha * (x - mean)
@@ -87,12 +82,12 @@ def _two(
 
 
 @inlined
-def _row(w: Array, s: States, g: Array, v: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> float:
-    """A part of one row, without the common step; returns its |u|^2, or v becomes u."""
-    square = 0.0
+def _row(w: Array, s: States, g: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> float:
+    """A part of one row, without the common step; returns its |u|^2."""
+    square = w.dtype.type(0)
     for j in range(len(w)):
         u = step(w[j], g[j], s, j, c)
-        square = plus_square(square, u, v, j)
+        square = plus_square(square, u)
         total[j] += u
         if alpha:
             u -= alpha * (w[j] - mean[j])
@@ -121,7 +116,7 @@ def sma_alone(
     k = len(weights)
     pull = number(alpha)
     further = number(gain)
-    scratch = np.empty((6, BLOCK + 32), weights.dtype)  # rows that do not share their places in a cache
+    scratch = np.empty((4, BLOCK + 32), weights.dtype)  # rows that do not share their places in a cache
     for c in range(first, last):
         a = max(c * chunk, origin)
         stop = min((c + 1) * chunk, limit)
@@ -137,35 +132,30 @@ def sma_alone(
             n = b - a
             total = scratch[0, :n]
             mean = scratch[1, :n]
-            v0 = scratch[2, :n]
-            v1 = scratch[3, :n]
             if k == 2:
                 squares, square = _two(
                     weights[0, a:b],
                     weights[1, a:b],
                     parts(states, 0, here, there),
                     parts(states, 1, here, there),
-                    gradient_of(gradients[0], a, b, factors, f, scratch[4]),
-                    gradient_of(gradients[1], a, b, factors, f, scratch[5]),
-                    v0,
-                    v1,
-                    total,
+                    gradient_of(gradients[0], a, b, factors, f, scratch[2]),
+                    gradient_of(gradients[1], a, b, factors, f, scratch[3]),
                     numbers(scalars, 0, group, number),
                     numbers(scalars, 1, group, number),
                     pull,
                     further,
                 )
-                sums[c, 0] += squares + squares_kept(v0) + squares_kept(v1)
-                sums[c, 1] += square + squares_kept(total)
+                sums[c, 0] += squares
+                sums[c, 1] += square
             else:
                 total[:] = 0
                 if alpha:
                     mean_of(weights, a, b, mean)
                 for i in range(k):
-                    g = gradient_of(gradients[i], a, b, factors, f, scratch[4])
+                    g = gradient_of(gradients[i], a, b, factors, f, scratch[2])
                     own = numbers(scalars, i, group, number)
-                    square = _row(weights[i, a:b], parts(states, i, here, there), g, v0, total, mean, own, pull)
-                    sums[c, 0] += square + squares_kept(v0)
+                    square = _row(weights[i, a:b], parts(states, i, here, there), g, total, mean, own, pull)
+                    sums[c, 0] += square
                 sums[c, 1] += square_of(total)
                 if gain:
                     for i in range(k):  # the rows are still in a cache

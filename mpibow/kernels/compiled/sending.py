@@ -24,7 +24,6 @@ from mpibow.kernels.compiled.steps import (
     inlined,
     plus_square,
     span_of,
-    squares_kept,
 )
 from mpibow.kernels.passes import States
 
@@ -46,13 +45,13 @@ if TYPE_CHECKING:
 
 @inlined
 def _row(
-    w: Array, s: States, g: Array, v: Array, total: Array, arrays: Arrays, c: Numbers, values: Numbers, begin: bool
+    w: Array, s: States, g: Array, total: Array, arrays: Arrays, c: Numbers, values: Numbers, begin: bool
 ) -> float:
-    """Updates a part of one row; returns its |u|^2, or v becomes u."""
-    square = 0.0
+    """Updates a part of one row; returns its |u|^2."""
+    square = w.dtype.type(0)
     for j in range(len(w)):
         u = step(w[j], g[j], s, j, c)
-        square = plus_square(square, u, v, j)
+        square = plus_square(square, u)
         w[j], summand = send(w[j], u, arrays, j, values)
         gather(total, j, begin, summand)
     return square
@@ -81,7 +80,6 @@ def update(
     k = len(weights)
     own = rounded(values, number)
     made = np.empty(BLOCK, weights.dtype)
-    us = np.empty(BLOCK, weights.dtype)
     for c in range(first, last):
         start = max(c * chunk, origin)
         stop = min((c + 1) * chunk, limit)
@@ -98,18 +96,15 @@ def update(
                     b = min(b, a + TILE)
                 for i in range(row, min(row + 2, k)):
                     g = gradient_of(gradients[i], a, b, factors, f, made)
-                    u = us[: b - a]
                     square += _row(
                         weights[i, a:b],
                         parts(states, i, a - origin, b - origin),
                         g,
-                        u,
                         total[a:b],
                         kept(arrays, a, b),
                         numbers(scalars, i, groups[p], number),
                         own,
                         begin and i == 0,
                     )
-                    square += squares_kept(u)
                 a = b
         squares[c] = square

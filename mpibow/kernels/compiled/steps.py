@@ -27,7 +27,7 @@ def summed(function: F) -> F:
 
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
-WIDE = ISA == "AVX-512"  # vectors: sums in float64 slow no loop down
+WIDE = ISA == "AVX-512"  # vectors
 BLOCK = 2048  # elements of a row before the next: what rows share stays in L2
 
 
@@ -45,18 +45,10 @@ def square_of(x: Array) -> float:
     return total
 
 
-@inlined
-def plus_square(total: float, x: float, kept: Array, j: int) -> float:
-    """`total` and x^2. float64 halves the lanes of AVX2: there kept[j] becomes x, for `squares_kept`."""
-    if WIDE:
-        return _with_square(total, x)
-    kept[j] = x
-    return total
-
-
-@inlined
-def squares_kept(kept: Array) -> float:
-    return 0.0 if WIDE else square_of(kept)
+@summed
+def plus_square(total: float, x: float) -> float:
+    """In the type of x, of at most BLOCK elements: float64 would halve the lanes."""
+    return total + x * x
 
 
 @inlined
