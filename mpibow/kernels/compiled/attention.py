@@ -12,6 +12,7 @@ from mpibow.graph import Array
 from .native import Address, Back, Floats, Single, Words, floats, integers, native, octets, words
 from .numeric import exp, inlined, largest
 from .products import product
+from .vectors import LINE
 
 _f = np.float32
 LOWEST = np.finfo(np.float32).min
@@ -150,7 +151,7 @@ def attend(
             p = kept + line * p_row if kept else scores
             size = (columns + 15) // 16 * 16
             if not back or kept == 0:
-                product(q_here, k + at[1], p, rows, columns, d, q_row, 4, 4, k_row, p_row, 0, 0, place)
+                product(q_here, k + at[1], p, rows, columns, d, q_row, 4, 4, k_row, p_row, 0, 0, place, LINE)
                 for i in range(rows):
                     x = floats(p + i * p_row, size)
                     own = min(columns, top + i + 1) if causal else columns
@@ -166,13 +167,13 @@ def attend(
                         levels[1] = _f(0) if total == _f(0) else _f(1) / total  # 0 where all columns are hidden
                     _times(x, levels[1], size)
             if not back:
-                product(p, v + at[2], y_here, rows, e, columns, p_row, 4, v_row, 4, y_row, 0, 0, place)
+                product(p, v + at[2], y_here, rows, e, columns, p_row, 4, v_row, 4, y_row, 0, 0, place, LINE)
                 continue
             if dv:
-                product(p, y_here, dv_here, columns, e, rows, 4, p_row, y_row, 4, v_row, dv_more, v_row, place)
+                product(p, y_here, dv_here, columns, e, rows, 4, p_row, y_row, 4, v_row, dv_more, v_row, place, LINE)
             if dq == 0 and dk == 0 and len(dmask) == 0:
                 continue
-            product(y_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place)
+            product(y_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place, LINE)
             for i in range(rows):
                 row = floats(p + i * p_row, size)
                 slope = floats(slopes + i * p_row, size)
@@ -180,6 +181,8 @@ def attend(
                 _slopes(row, slope, dmask, beside, mask_step, scale, columns, size)
             if dq:
                 to = dq + at[0] + top * q_row
-                product(slopes, k + at[1], to, rows, d, columns, p_row, 4, k_row, 4, q_row, 0, 0, place)
+                product(slopes, k + at[1], to, rows, d, columns, p_row, 4, k_row, 4, q_row, 0, 0, place, LINE)
             if dk:
-                product(slopes, q_here, dk_here, columns, d, rows, 4, p_row, q_row, 4, k_row, dk_more, k_row, place)
+                product(
+                    slopes, q_here, dk_here, columns, d, rows, 4, p_row, q_row, 4, k_row, dk_more, k_row, place, LINE
+                )

@@ -48,25 +48,26 @@ def write_factors(
 
 @specialised(range(1, 5))
 def _add_lines(b: IRBuilder, blocks: int, weight: Value, between: Value, dy: Value, sums: Value, count: Value) -> None:
-    """sums (count, 16) += the lines of some blocks of weights, `between` from each other, times dy (blocks, 16)."""
+    """sums (count, 16) += the lines of some vectors of weights, `between` from each other, times dy (blocks, 16)."""
     ds = [load(b, dy, block * LINE) for block in range(blocks)]
     with cgutils.for_range(b, count) as loop:
-        line = b.mul(loop.index, I64(LINE))
-        total = load(b, b.add(sums, line))
-        for place, d in zip(places(b, b.add(weight, line), between, blocks), ds, strict=True):
+        to = b.add(sums, b.mul(loop.index, I64(LINE)))
+        total = load(b, to)
+        lines = b.add(weight, b.mul(loop.index, I64(4 * LANES)))
+        for place, d in zip(places(b, lines, between, blocks), ds, strict=True):
             total = multiply_add(b, load(b, place), d, total)
-        store(b, total, b.add(sums, line))
+        store(b, total, to)
 
 
 @native
 def spread(weight: Address, dy: Address, dx: Floats, sums: Floats, batch: int, inputs: int, units: int) -> None:
-    """dx (batch, inputs) = dy (batch, units) weight, in blocks of 16 units: (units / 16, inputs, 16)."""
-    between = inputs * LINE
+    """dx (batch, inputs) = dy (batch, units) weight, in blocks: (units / LANES, inputs, LANES)."""
+    between = inputs * LINE if LANES == 16 else LINE
     for start in range(0, inputs, NEAR):
         count = min(NEAR, inputs - start)
         sums[:] = 0
         for block in range(0, units // 16, 4):
-            lines = weight + block * between + start * LINE
+            lines = weight + block * inputs * LINE + start * 4 * LANES
             for b in range(batch):
                 d = dy + 4 * (b * units + 16 * block)
                 to = sums.ctypes.data + b * NEAR * LINE
@@ -133,7 +134,7 @@ def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     if LANES == 16:
         for i in range(0, TILE // LANES, 4):
             to = out.ctypes.data + i * LINE
-            multiply_tiles(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES, 1, 0, 0, 0)
+            multiply_tiles(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES, 1, 0, 0, 0, LINE, LINE)
         return
     _begin(out, floats(v, TILE), floats(s, 4 * rank), rank)
     for b in range(4, rank, 4):

@@ -1,7 +1,8 @@
 """The inner loops of products of matrices, in LLVM's instructions: a tile of the result stays in registers.
 
-A panel holds up to WIDE vectors of columns of the right factor, row after row: (k, vectors, 16). The left
-factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
+A panel holds up to WIDE vectors of columns of the right factor, row after row: (k, vectors, 16), or one vector, and
+several follow each other. The left factor is read by single elements, wherever they lie. Addresses and distances are in
+bytes.
 
 Rows that are left beside whole tiles have too few sums in a panel of one vector to hide the latency of an addition: one
 or two at a time, they pass by several neighbouring panels at once, if there are any.
@@ -66,16 +67,19 @@ def multiply_tiles(
     later: Value,
     later_row: Value,
     each: Value,
+    between: Value,
+    out_line: Value,
 ) -> None:
     """out (rows, vectors) = left (rows, k) panel + more, and so for the next rows, `count` times. In the last vector
-    `rest` columns count; `more` may be 0, for none. `row` is the distance of left's rows, `step` that of its elements.
+    `rest` columns count; `more` may be 0, for none. `row` is the distance of left's rows, `step` that of its elements,
+    `between` and `out_line` those of the vectors in the panel, and in out and more.
     Each tile prefetches the next `each` of the rows at `later`, `later_row` apart, where BESIDE is set.
     """
     if tall * wide > TALL * WIDE:  # more sums than registers: never asked for
         return
-    between = b.mul(k, I64(LINE)) if BESIDE else I64(LINE)  # of vectors: each is a panel, or they are one
+    pitch = b.select(b.icmp_signed("==", between, I64(LINE)), I64(wide * LINE), I64(LINE)) if WIDE > 1 else I64(LINE)
     some = first_lanes(b, rest)
-    last = (wide - 1) * LINE
+    lines = [b.mul(out_line, I64(v)) for v in range(wide)]
     with cgutils.for_range(b, count) as tiles:
         top = b.mul(tiles.index, I64(tall))
         start, to, beside = (b.add(x, b.mul(top, of)) for x, of in ((left, row), (out, out_row), (more, more_row)))
@@ -83,14 +87,14 @@ def multiply_tiles(
         sums = [registers(b, wide) for _ in range(tall)]
         for r in range(tall):
             for v in range(wide):
-                ask(b, b.add(to, b.mul(out_row, I64(r))), v * LINE, write=True)
+                ask(b, b.add(b.add(to, b.mul(out_row, I64(r))), lines[v]), write=True)
         if BESIDE:
-            with cgutils.for_range(b, each) as lines:
-                place = b.add(later, b.mul(later_row, b.add(b.mul(tiles.index, each), lines.index)))
+            with cgutils.for_range(b, each) as asked:
+                place = b.add(later, b.mul(later_row, b.add(b.mul(tiles.index, each), asked.index)))
                 for i in range(LATER):
                     ask(b, place, i * LINE)
         with cgutils.for_range(b, k) as loop:
-            here = b.add(panel, b.mul(loop.index, I64(min(wide, WIDE) * LINE)))
+            here = b.add(panel, b.mul(loop.index, pitch))
             along = b.mul(loop.index, step)
             scalar = cache(lambda r: scalar_at(b, b.add(lefts[r], along), 0))
             line = cache(lambda v: load(b, b.add(here, b.mul(between, I64(v))), 0))
@@ -102,23 +106,23 @@ def multiply_tiles(
         def write(load_last: Callable[[Value], Value], store_last: Callable[[Value, Value], None]) -> None:
             with b.if_then(is_set(b, more)):
                 for r, line_of_sums in enumerate(sums):
-                    start = b.add(beside, b.mul(more_row, I64(r)))
-                    olds = [*(load(b, start, v * LINE) for v in range(wide - 1)), load_last(start)]
+                    *starts, last = (b.add(b.add(beside, b.mul(more_row, I64(r))), line) for line in lines)
+                    olds = [*(load(b, start) for start in starts), load_last(last)]
                     for old, each in zip(olds, line_of_sums, strict=True):
                         b.store(b.fadd(b.load(each), old), each)
             for r, line_of_sums in enumerate(sums):
-                start = b.add(to, b.mul(out_row, I64(r)))
-                for v, each in enumerate(line_of_sums[:-1]):
-                    store(b, b.load(each), start, v * LINE)
-                store_last(b.load(line_of_sums[-1]), start)
+                *starts, last = (b.add(b.add(to, b.mul(out_row, I64(r))), line) for line in lines)
+                for start, each in zip(starts, line_of_sums, strict=False):
+                    store(b, b.load(each), start)
+                store_last(b.load(line_of_sums[-1]), last)
 
         with b.if_else(b.icmp_signed("==", rest, I64(16))) as (whole, part):  # AVX2 has slow masked stores
             with whole:
-                write(lambda start: load(b, start, last), lambda value, start: store(b, value, start, last))
+                write(lambda start: load(b, start), lambda value, start: store(b, value, start))
             with part:
                 write(
-                    lambda start: load_some(b, some, start, last),
-                    lambda value, start: store_some(b, some, value, start, last),
+                    lambda start: load_some(b, some, start, 0),
+                    lambda value, start: store_some(b, some, value, start, 0),
                 )
 
 
@@ -140,7 +144,7 @@ def pack(b: IRBuilder, wide: int, source: Value, panel: Value, k: Value, row: Va
 
 @emitted
 def pack_turned(
-    b: IRBuilder, source: Value, panel: Value, row: Value, step: Value, rows: Value, columns: Value
+    b: IRBuilder, source: Value, panel: Value, row: Value, step: Value, rows: Value, columns: Value, ahead: Value
 ) -> None:
     """16 lines of a panel, `step` from each other, <- columns of up to 16 rows of the source: 0 beyond the last column,
     anything beyond the last row."""
@@ -149,7 +153,7 @@ def pack_turned(
     for i in range(16):
         there = b.icmp_signed("<", I64(i), rows)
         place = b.add(source, b.select(there, b.mul(row, I64(i)), I64(0)))
-        ask(b, place, AHEAD * LINE)
+        ask(b, b.add(place, ahead))
         lines.append(load_some(b, some, place, 0))
     for i, line in enumerate(columns_of(b, lines)):
         store(b, line, b.add(panel, b.mul(step, I64(i))))

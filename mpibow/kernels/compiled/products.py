@@ -11,7 +11,7 @@ from mpibow.graph import FLOAT, Spec
 
 from .code_cache import shared
 from .native import Address, Floats, floats, native, row_at
-from .panels import BESIDE, LATER, TALL, TALLEST, WIDE, multiply_tiles, pack, pack_turned
+from .panels import AHEAD, BESIDE, LATER, TALL, TALLEST, WIDE, multiply_tiles, pack, pack_turned
 from .vectors import LINE, turn
 
 DEEP = 128  # rows of a panel: 24 KB, half of L1, and the terms that are added up before a tile is written
@@ -19,6 +19,7 @@ GROUP = 48  # rows that are taken at a time: whole tiles; those of a transposed 
 ROWS = 6 * GROUP  # of it that are repacked at a time: 144 KB, a part of L2
 NEAR = 12  # vectors of columns that are packed at a time: 96 KB, another part of it
 FEW = 16  # rows: they are packed in place of the right factor's columns
+NEARBY = 2**17  # floats of a left factor by which panels pass that were never packed: half of L2
 LONG = 6 * DEEP if BESIDE else 2**31  # terms of few rows that are taken at a time
 
 
@@ -49,9 +50,13 @@ def _share(lines: int, parts: int, part: int) -> int:
 
 @shared
 def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None:
-    """All panels of a factor (k, n), one behind the other. What is contiguous is read on and on."""
+    """All panels of a factor (k, n), one behind the other. What is contiguous is read on and on.
+
+    Of contiguous columns `row` is 4; where only 16 terms are contiguous, 1/16 of the distance to the next 16.
+    """
     lines, parts = _even(n)
     most = 16 if step == 4 else k
+    ahead = AHEAD * LINE if row == 4 else 6 * 16 * step
     for begin in range(0, k, most):
         at = 0
         deep = min(most, k - begin)
@@ -64,9 +69,11 @@ def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None
             else:
                 for v in range(vectors):
                     for i in range(0, k, 16):
-                        first = right + 16 * (at + v) * step + 4 * i
+                        first = right + 16 * (at + v) * step + i * row
                         columns = min(16, n - 16 * (at + v))
-                        pack_turned(first, panel + (i * vectors + v) * LINE, step, vectors * LINE, columns, k - i)
+                        pack_turned(
+                            first, panel + (i * vectors + v) * LINE, step, vectors * LINE, columns, k - i, ahead
+                        )
             at += vectors
 
 
@@ -87,11 +94,15 @@ def by_panels(
     later: int,
     later_row: int,
     later_rows: int,
+    out_line: int,
+    single: bool,
 ) -> None:
     """out (m, n) = left (m, k) right + more, by right's panels; `group` is from GROUP rows of left to the next.
 
-    `later` is the address of rows that are needed next: tiles prefetch them, where BESIDE is set.
+    `later` is the address of rows that are needed next: tiles prefetch them, where BESIDE is set. `out_line` is the
+    distance of vectors of columns in out and more; each panel is a `single` vector, or up to WIDE.
     """
+    between = k * LINE if single or BESIDE else LINE
     lines, parts = _even(n)
     few = m % TALL if BESIDE and lines > 1 else 0
     each = -(-later_rows // (parts * max(m // TALL, 1)))
@@ -114,18 +125,20 @@ def by_panels(
                     vectors,
                     left + i // GROUP * group + i % GROUP * row,
                     laid + at * k * LINE,
-                    out + i * out_row + at * LINE,
+                    out + i * out_row + at * out_line,
                     k,
                     row,
                     step,
                     out_row,
-                    more + i * more_row + at * LINE if more else 0,
+                    more + i * more_row + at * out_line if more else 0,
                     more_row,
                     min(16, n - 16 * (at + vectors - 1)),
                     count,
                     later + asked * later_row,
                     later_row,
                     each if asked < later_rows else 0,
+                    between,
+                    out_line,
                 )
                 asked += each * count
                 i += tall * count
@@ -148,20 +161,26 @@ def product(
     more: int,
     more_row: int,
     place: int,
+    out_line: int,
 ) -> None:
     """out (m, n) = left (m, k) right (k, n) + more, which may be out, a row (more_row = 0), or 0 for none.
 
     Either the rows or the columns of a factor are contiguous: `row` or `step`, the distance of elements along the row,
-    is 4. `place` is the room's address.
+    is 4; or 16 elements of right's columns are, see `lay_out`. `place` is the room's address.
     """
     lines = (n + 15) // 16
-    asks = (n if right_step == 4 else k) >= 16 * LATER  # shorter rows are near, or soon prefetched by the processor
-    if m <= FEW and left_step == 4 != right_step and min(k, LONG) + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR):
+    plain = 4 in (right_row, right_step) and out_line == LINE
+    asks = plain and (n if right_step == 4 else k) >= 16 * LATER  # shorter rows are near, or soon prefetched
+    if (
+        m <= FEW
+        and left_step == 4 == right_row != right_step
+        and min(k, LONG) + 48 <= (min(k, DEEP) + 16) * min(lines, NEAR)
+    ):
         for begin in range(0, k, LONG):
             deep = min(LONG, k - begin)
             added, added_row = (more, more_row) if begin == 0 else (out, out_row)
             for i in range(0, deep, 16):  # the rows are the panel, by which the right factor's contiguous columns pass
-                pack_turned(left + 4 * (begin + i), place + i * LINE, left_row, LINE, m, deep - i)
+                pack_turned(left + 4 * (begin + i), place + i * LINE, left_row, LINE, m, deep - i, AHEAD * LINE)
             block = place + (deep + 16) * LINE
             across = block + 16 * LINE
             for j in range(0, n, 16):
@@ -169,7 +188,25 @@ def product(
                 here = right + 4 * begin + j * right_step
                 later = here + 16 * right_step
                 rows = 16 * asks
-                by_panels(here, place, block, columns, 16, deep, right_step, 4, 0, LINE, 0, 0, later, right_step, rows)
+                by_panels(
+                    here,
+                    place,
+                    block,
+                    columns,
+                    16,
+                    deep,
+                    right_step,
+                    4,
+                    0,
+                    LINE,
+                    0,
+                    0,
+                    later,
+                    right_step,
+                    rows,
+                    LINE,
+                    False,
+                )
                 turn(block, across)
                 for r in range(m):
                     target = floats(out + r * out_row + 4 * j, columns)
@@ -209,7 +246,7 @@ def product(
                 vectors = _share(lines, parts, part)
                 columns = min(16 * vectors, n - 16 * at)
                 first = right + begin * right_row
-                column = at * LINE
+                column = at * out_line
                 lay_out(first + 16 * at * right_step, place, columns, deep, right_row, right_step)
                 at += vectors
                 ends = part == parts - 1
@@ -240,6 +277,8 @@ def product(
                         later,
                         later_row,
                         later_rows,
+                        out_line,
+                        False,
                     )
                     later_rows = 0
 
@@ -277,6 +316,7 @@ def multiply(
     right_between: int,
     out_row: int,
     more: Address = None,
+    out_line: int = LINE,
 ) -> None:
     """`product` of each of `count` matrices, and a row `more`; steps are the bytes from one to the next."""
     for i in range(count):
@@ -295,7 +335,19 @@ def multiply(
             more,
             0,
             place,
+            out_line,
         )
+
+
+@native
+def multiply_laid(left: Address, right: Address, out: Address, m: int, n: int, k: int, more: Address = None) -> None:
+    """out (m, n) = left (m, k) right + a row `more`; right (k, n) lies as (n / 16, k, 16)."""
+    rows = -(-m // (-(-m * k // NEARBY) * GROUP)) * GROUP
+    row = 4 * k
+    for top in range(0, m, rows):
+        here = left + top * row
+        to = out + top * 4 * n
+        by_panels(here, right, to, min(rows, m - top), n, k, row, 4, GROUP * row, 4 * n, more, 0, 0, 0, 0, LINE, True)
 
 
 @native

@@ -11,6 +11,7 @@ import numpy as np
 from .native import Address, Floats, floats, native
 from .numeric import inlined, sigmoid, tanh
 from .products import GROUP, by_panels, copied, lay_out
+from .vectors import LINE
 
 _f = np.float32
 Gates = Literal[3, 4]
@@ -70,7 +71,23 @@ def run_steps(
         before, before_row = (y + (step - 1) * one, t * one) if step else (first, one)
         if before:
             by_panels(
-                before, laid, to, n, wide, units, before_row, 4, GROUP * before_row, to_row, more, more_row, 0, 0, 0
+                before,
+                laid,
+                to,
+                n,
+                wide,
+                units,
+                before_row,
+                4,
+                GROUP * before_row,
+                to_row,
+                more,
+                more_row,
+                0,
+                0,
+                0,
+                LINE,
+                False,
             )
         for i in range(n):
             gate = gates + (i * t + step) * row
@@ -197,7 +214,25 @@ def return_steps(
             more, more_row = (0, 0) if number == 4 else (dh, one)
             left = dinner + step * row
             apart = t * row
-            by_panels(left, laid, dh, n, units, number * units, apart, 4, GROUP * apart, one, more, more_row, 0, 0, 0)
+            by_panels(
+                left,
+                laid,
+                dh,
+                n,
+                units,
+                number * units,
+                apart,
+                4,
+                GROUP * apart,
+                one,
+                more,
+                more_row,
+                0,
+                0,
+                0,
+                LINE,
+                False,
+            )
 
 
 @inlined

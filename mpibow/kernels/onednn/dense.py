@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from mpibow.graph import FLOAT, Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import together
@@ -18,7 +16,7 @@ from .primitives import Trio, either, once, slow
 # The layout of weights whose gradients may be kept as factors.
 TILES = f"AB16b{LANES}a" if ISA == "AVX-512" else f"AB8b{LANES}a"
 SPARED = 4  # a gradient must have so many times the factors' size, else there is little to gain
-FEW = 12  # rows whose gradient is own with AVX2: oneDNN transposes all weights for it
+FEW = 12 if LANES == 16 else 4  # rows whose gradient is own: oneDNN transposes all weights for it
 MANY = 64  # rows from which on own products are as fast, and no weights are reordered for them
 
 
@@ -65,10 +63,10 @@ def inner_product(library: Library) -> Kernel:
         trio = trio_of(op, shapes)
         batch, inputs = shapes.x[0]
         backward = dict(trio.buffers.backward)
-        if trio.data and trio.back == TILES and LANES == 16 and op.units % 16 == inputs % 8 == 0 and batch <= FEW:
+        if trio.data and trio.back == TILES and op.units % LANES == inputs % 8 == 0 and batch <= FEW:
             backward["sums"] = (batch * NEAR * 16,), FLOAT
         if by_tiles(trio):
-            backward["room"] = room_spec(room(inputs, LANES, batch, transposed=True))
+            backward["room"] = room_spec(room(inputs, op.units, batch, transposed=True))
         return replace(trio.buffers, backward=backward)
 
     def backward(call: Call) -> Run:
@@ -81,10 +79,7 @@ def inner_product(library: Library) -> Kernel:
             bias = call.dw.get("bias")
             runs.append(write_factors.on(call, out=factors, bias=bias, batch=batch, inputs=inputs, rank=rank))
         elif call.dw and by_tiles(trio):
-            tiles = call.dw["weight"].reshape(-1, inputs, LANES)
-            dy = call.dy.reshape(batch, -1, LANES)
-            left = np.broadcast_to(call.x0.T, (len(tiles), inputs, batch))
-            runs.append(matmul.multiplied(left, dy.transpose(1, 0, 2), tiles, call.scratch["room"]))
+            runs.append(matmul.into_tiles(call.x0, call.dy, call.dw["weight"], call.scratch["room"]))
             if "bias" in call.dw:
                 runs.append(column_sums.command(x=call.dy, sums=call.dw["bias"]))
         elif call.dw and trio.weights is not None:
@@ -101,4 +96,6 @@ def inner_product(library: Library) -> Kernel:
         slow_parts,
         inputs_alone=True,
     )
-    return either(_many, Kernel(matmul.dense_forward, matmul.dense_backward, matmul.dense_buffers), few)
+    return either(
+        _many, Kernel(matmul.dense_forward, matmul.dense_backward, matmul.dense_buffers, matmul.dense_formats), few
+    )
