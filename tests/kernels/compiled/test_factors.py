@@ -72,12 +72,11 @@ def test_a_dense_layer_writes_them_where_its_plan_wants_them(batch, bias):
 
 
 @needs_onednn
-@pytest.mark.skipif(LANES != 16, reason="the layout of AVX2")
 @pytest.mark.parametrize("blocks", [1, 4, 7])
 def test_the_gradient_of_few_rows(blocks):
-    generator, shapes = np.random.default_rng(0), ((blocks, 264, 16), (3, 16 * blocks))
+    generator, shapes = np.random.default_rng(0), ((blocks, 264, LANES), (3, LANES * blocks))
     weight, dy = (generator.standard_normal(shape).astype(np.float32) for shape in shapes)
     dx, sums = np.full(3 * 264, np.nan, np.float32), np.full(3 * NEAR * 16, np.nan, np.float32)
-    spread.command(weight=weight, dy=dy, dx=dx, sums=sums, batch=3, inputs=264, units=16 * blocks)()
-    expected = np.einsum("nbj,bij->ni", dy.reshape(3, blocks, 16).astype(float), weight)
+    spread.command(weight=weight, dy=dy, dx=dx, sums=sums, batch=3, inputs=264, units=LANES * blocks)()
+    expected = np.einsum("nbj,bij->ni", dy.reshape(3, blocks, LANES).astype(float), weight)
     np.testing.assert_allclose(dx.reshape(3, 264), expected, rtol=0, atol=1e-6 * np.abs(expected).max())

@@ -8,7 +8,7 @@ from mpibow import ops
 from mpibow.graph import Array
 from mpibow.graph.memory import zeros
 from mpibow.kernels.compiled.matmul import multiplied
-from mpibow.kernels.compiled.products import DEEP, FEW, room
+from mpibow.kernels.compiled.products import DEEP, FEW, multiply_laid, room
 from mpibow.kernels.compiled.table import OPERATORS
 from tests.kernels.against import compare
 from tests.kernels.cases import Case
@@ -33,11 +33,7 @@ def drawn(generator: np.random.Generator, rows: int, columns: int, turned: bool)
 @settings(max_examples=100)
 def test_it_is_numpys(m, n, k, left, right, more, seed):
     generator = np.random.default_rng(seed)
-    a, b, y = (
-        drawn(generator, m, k, left),
-        drawn(generator, k, n, right),
-        drawn(generator, m, n, turned=False),
-    )
+    a, b, y = drawn(generator, m, k, left), drawn(generator, k, n, right), drawn(generator, m, n, False)
     added = generator.standard_normal(n).astype(np.float32) if more else None
     expected = a.astype(np.float64) @ b.astype(np.float64) + (0 if added is None else added)
     around = np.asarray(y.base).copy()
@@ -47,6 +43,15 @@ def test_it_is_numpys(m, n, k, left, right, more, seed):
     np.testing.assert_allclose(y, expected, rtol=0, atol=1e-6 * k**0.5 * max(1, np.abs(expected).max()))
     around[1:-1, 20:-20] = y
     np.testing.assert_array_equal(np.asarray(y.base), around)  # nothing else was written
+
+
+@pytest.mark.parametrize("m", [1, 7, 68, 7 * DEEP])
+def test_a_factor_that_lies_as_panels(m):
+    generator = np.random.default_rng(m)
+    a, b, y = (generator.standard_normal(shape).astype(np.float32) for shape in ((m, 272), (4, 272, 16), (m, 64)))
+    multiply_laid.command(left=a, right=b, out=y, m=m, n=64, k=272, more=b)()
+    expected = np.einsum("mk,nkj->mnj", a.astype(float), b).reshape(m, 64) + b[0, :4].reshape(-1)
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4)
 
 
 def test_a_number_that_is_none_stays_in_its_row_or_column():

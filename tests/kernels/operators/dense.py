@@ -10,6 +10,8 @@ from mpibow.graph import Array
 from tests.kernels.cases import INITIAL, Case
 from tests.kernels.checked import SUM, Checked, N, Weights
 
+WIDTHS = st.integers(1, 70) | st.sampled_from([16, 32, 64])  # which may be whole tiles
+
 
 def dense(op: ops.Dense, x: Array, w: Weights) -> Array:
     y = np.zeros((*x.shape[:-1], op.units))
@@ -30,12 +32,9 @@ CHECKED = (
         large=[Case(ops.Dense(5, True, INITIAL), ((N, 7),))],
         random=st.builds(
             lambda units, bias, shape: Case(ops.Dense(units, bias, INITIAL), (shape,)),
-            st.integers(1, 70),
+            WIDTHS,
             st.booleans(),
-            st.one_of(
-                st.tuples(st.integers(1, 70), st.integers(1, 70)),
-                st.tuples(st.integers(1, 3), st.integers(1, 30), st.integers(1, 70)),
-            ),
+            st.tuples(st.integers(1, 70), WIDTHS) | st.tuples(st.integers(1, 3), st.integers(1, 30), WIDTHS),
         ),
         plain=dense,
         lengths=lambda op, shapes: (shapes[0][-1], op.units, prod(shapes[0][:-1])),
