@@ -45,13 +45,13 @@ def test_it_is_numpys(m, n, k, left, right, more, seed):
     np.testing.assert_array_equal(np.asarray(y.base), around)  # nothing else was written
 
 
-@pytest.mark.parametrize("m", [1, 7, 68, 7 * DEEP])
+@pytest.mark.parametrize("m", [1, 7, 500])
 def test_a_factor_that_lies_as_panels(m):
     generator = np.random.default_rng(m)
     a, b, y = (generator.standard_normal(shape).astype(np.float32) for shape in ((m, 272), (4, 272, 16), (m, 64)))
-    multiply_laid.command(left=a, right=b, out=y, m=m, n=64, k=272, more=b)()
-    expected = np.einsum("mk,nkj->mnj", a.astype(float), b).reshape(m, 64) + b[0, :4].reshape(-1)
-    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4)
+    multiply_laid.command(left=a, right=b, out=y, m=m, n=64, k=272)()
+    expected = a.astype(float) @ b.transpose(1, 0, 2).reshape(272, 64)
+    np.testing.assert_allclose(y, expected, atol=1e-4)
 
 
 def test_a_number_that_is_none_stays_in_its_row_or_column():

@@ -10,7 +10,7 @@ from mpibow.graph import Array
 from tests.kernels.cases import INITIAL, Case
 from tests.kernels.checked import SUM, Checked, N, Weights
 
-WIDTHS = st.integers(1, 70) | st.sampled_from([16, 32, 64])  # which may be whole tiles
+WIDTHS = st.integers(1, 70) | st.sampled_from([16, 32, 64])
 
 
 def dense(op: ops.Dense, x: Array, w: Weights) -> Array:
