@@ -74,26 +74,16 @@ def summed(
             here = first + 4 * i * columns
             small = ds + 4 * (at + i * row_step)
             dy_row = floats(dy + here, columns)
+            x_row = floats((x if x else dy) + here, columns)
             if column_step == 0:
                 total = _f(0)
-                ds_row = floats(small, 1)
-                if x:
-                    x_row = floats(x + here, columns)
-                    for j in range(columns):
-                        total += dy_row[j] * x_row[j]
-                else:
-                    for j in range(columns):
-                        total += dy_row[j]
-                ds_row[0] += total
+                for j in range(columns):
+                    total += dy_row[j] * x_row[j] if x else dy_row[j]
+                floats(small, 1)[0] += total
             else:
                 ds_row = floats(small, columns)
-                if x:
-                    x_row = floats(x + here, columns)
-                    for j in range(columns):
-                        ds_row[j] += dy_row[j] * x_row[j]
-                else:
-                    for j in range(columns):
-                        ds_row[j] += dy_row[j]
+                for j in range(columns):
+                    ds_row[j] += dy_row[j] * x_row[j] if x else dy_row[j]
 
 
 def walked(tag: str, x: Shape, small: Shape) -> Arguments | None:

@@ -4,8 +4,6 @@ A batch of b gives dy^T x, of rank b. For b far below the layer's width the fact
 gradient itself would go to memory and come back three times. mpibow.graph.layout defines their places.
 """
 
-from collections.abc import Callable
-
 import numba
 import numpy as np
 from llvmlite.ir import IRBuilder, Value
@@ -16,7 +14,7 @@ from mpibow.graph.layout import TILE
 from mpibow.kernels.isa import ISA
 
 from .code_cache import PART
-from .native import Address, Floats, floats, native
+from .native import Address, Floats, native
 from .panels import multiply_tiles
 from .vectors import I64, LINE, load, multiply_add, places, specialised, store
 
@@ -78,48 +76,6 @@ def spread(weight: Address, dy: Address, dx: Floats, sums: Floats, batch: int, i
                 dx[b * inputs + start + i] = sums[at : at + 16].sum()
 
 
-def _four(first: bool) -> Callable[[Array, Array, Array, int], None]:
-    """p (TILE,), 4 inputs by LANES outputs, is or adds up the product of v (4, LANES) and s (4, rank)[:, :4]."""
-
-    @numba.njit(**PART, forceinline=True, fastmath={"contract", "reassoc"})
-    def product(p: Array, v: Array, s: Array, rank: int) -> None:
-        a0 = s[0]
-        a1 = s[1]
-        a2 = s[2]
-        a3 = s[3]
-        b0 = s[rank]
-        b1 = s[rank + 1]
-        b2 = s[rank + 2]
-        b3 = s[rank + 3]
-        c0 = s[2 * rank]
-        c1 = s[2 * rank + 1]
-        c2 = s[2 * rank + 2]
-        c3 = s[2 * rank + 3]
-        d0 = s[3 * rank]
-        d1 = s[3 * rank + 1]
-        d2 = s[3 * rank + 2]
-        d3 = s[3 * rank + 3]
-        for j in range(LANES):
-            v0 = v[j]
-            v1 = v[LANES + j]
-            v2 = v[2 * LANES + j]
-            v3 = v[3 * LANES + j]
-            a = a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
-            b = b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3
-            c = c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
-            d = d0 * v0 + d1 * v1 + d2 * v2 + d3 * v3
-            p[j] = a if first else p[j] + a
-            p[LANES + j] = b if first else p[LANES + j] + b
-            p[2 * LANES + j] = c if first else p[2 * LANES + j] + c
-            p[3 * LANES + j] = d if first else p[3 * LANES + j] + d
-
-    return product
-
-
-_begin = _four(True)
-_go_on = _four(False)
-
-
 @numba.njit(**PART, forceinline=True)
 def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     """out <- elements a to a + TILE of a gradient, kept in `row` as the `factor` (start, stop, rank, inputs)."""
@@ -131,11 +87,7 @@ def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     address = row.ctypes.data + 4 * start
     v = address + 4 * rank * LANES * (run // inputs)
     s = address + 4 * rank * (units + run % inputs)
-    if LANES == 16:
-        for i in range(0, TILE // LANES, 4):
-            to = out.ctypes.data + i * LINE
-            multiply_tiles(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES, 1, 0, 0, 0, LINE, LINE)
-        return
-    _begin(out, floats(v, TILE), floats(s, 4 * rank), rank)
-    for b in range(4, rank, 4):
-        _go_on(out, floats(v + 4 * LANES * b, TILE), floats(s + 4 * b, 4 * rank), rank)
+    lanes = 4 * LANES
+    multiply_tiles(
+        4, LANES // 16, s, v, out.ctypes.data, rank, 4 * rank, 4, lanes, 0, 0, 16, TILE // lanes, 0, 0, 0, LINE, LINE
+    )

@@ -1,8 +1,8 @@
 """The passes of `mpibow.kernels.numpy.flat`, arguments and formulas alike, as one loop each, free of the GIL.
 
 They are memory-bound: every element is read and written once. Results are NumPy's to the bit, as no operation is fused
-or reordered. Only sums of squares differ: a block's is of the elements' type, else float64. Passes around formulas are
-generated.
+or reordered. Only sums of squares differ: those of steps have the elements' type within a block, all others are
+float64. Passes around formulas are generated.
 """
 
 from collections.abc import Callable, Iterator

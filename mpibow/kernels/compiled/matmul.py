@@ -10,6 +10,7 @@ from mpibow.ops import Dense, Matmul
 from mpibow.ops.fused import TurnedMatmul
 
 from .command import Command, together
+from .native import Arguments
 from .panels import WIDE
 from .products import column_sums, multiply, multiply_laid, room, room_spec
 from .vectors import LINE
@@ -25,30 +26,17 @@ def multiplied(
     Axes in front are one, or evenly spaced; one of each factor's last two axes is contiguous. `others` are arguments of
     `multiply` in place of what strides say.
     """
-    (m, k) = left.shape[-2:]
-    n = right.shape[-1]
-    matrices = out.shape[0] if out.ndim > 2 else 1
-    left_step, right_step, out_step = (array.strides[0] if array.ndim > 2 else 0 for array in (left, right, out))
-    (row, step) = left.strides[-2:]
-    (right_row, right_between) = right.strides[-2:]
+    sides: Arguments = {"left": left, "right": right, "out": out}
+    (row, step), (right_row, right_between), (out_row, _) = (side.strides[-2:] for side in sides.values())
     assert 4 in (row, step), left.strides
     assert 4 in (right_row, right_between), right.strides
     assert out.strides[-1] == 4, out.strides
-    strides = {"row": row, "step": step, "right_row": right_row, "right_between": right_between}
+    strides: Arguments = {f"{name}_step": side.strides[0] if side.ndim > 2 else 0 for name, side in sides.items()}
+    strides |= {"row": row, "step": step, "right_row": right_row, "right_between": right_between, "out_row": out_row}
+    (m, k) = left.shape[-2:]
+    count = out.shape[0] if out.ndim > 2 else 1
     return multiply.command(
-        left=left,
-        right=right,
-        out=out,
-        more=more,
-        place=place,
-        count=matrices,
-        left_step=left_step,
-        right_step=right_step,
-        out_step=out_step,
-        m=m,
-        n=n,
-        k=k,
-        **{**strides, "out_row": out.strides[-2], **others},
+        more=more, place=place, count=count, m=m, n=right.shape[-1], k=k, **sides, **strides | others
     )
 
 

@@ -47,7 +47,7 @@ HEIGHTS = sorted({TALLEST, TALL, 4, 2, 1}, reverse=True)
 BESIDE = 6 if WIDE == 1 else 0  # panels that one row passes by at once; of two rows half as many
 
 
-@specialised(HEIGHTS, range(1, max(WIDE, BESIDE) + 1))
+@specialised(HEIGHTS, range(1, max(WIDE + 1, BESIDE) + 1))
 @apart
 def multiply_tiles(
     b: IRBuilder,
@@ -79,15 +79,19 @@ def multiply_tiles(
         return
     pitch = b.select(b.icmp_signed("==", between, I64(LINE)), I64(wide * LINE), I64(LINE)) if WIDE > 1 else I64(LINE)
     some = first_lanes(b, rest)
-    lines = [b.mul(out_line, I64(v)) for v in range(wide)]
+
+    def line(place: Value, row: Value, r: int) -> list[Value]:
+        start = b.add(place, b.mul(row, I64(r)))
+        return places(b, start, out_line, wide)
+
     with cgutils.for_range(b, count) as tiles:
         top = b.mul(tiles.index, I64(tall))
         start, to, beside = (b.add(x, b.mul(top, of)) for x, of in ((left, row), (out, out_row), (more, more_row)))
         lefts = places(b, start, row, tall)
         sums = [registers(b, wide) for _ in range(tall)]
         for r in range(tall):
-            for v in range(wide):
-                ask(b, b.add(b.add(to, b.mul(out_row, I64(r))), lines[v]), write=True)
+            for place in line(to, out_row, r):
+                ask(b, place, write=True)
         if BESIDE:
             with cgutils.for_range(b, each) as asked:
                 place = b.add(later, b.mul(later_row, b.add(b.mul(tiles.index, each), asked.index)))
@@ -97,32 +101,32 @@ def multiply_tiles(
             here = b.add(panel, b.mul(loop.index, pitch))
             along = b.mul(loop.index, step)
             scalar = cache(lambda r: scalar_at(b, b.add(lefts[r], along), 0))
-            line = cache(lambda v: load(b, b.add(here, b.mul(between, I64(v))), 0))
+            vector = cache(lambda v: load(b, b.add(here, b.mul(between, I64(v)))))
             # What there is less of stays in registers.
             for r, v in sorted(product(range(tall), range(wide)), key=lambda place: place[tall < wide]):
                 each = sums[r][v]
-                b.store(multiply_add(b, scalar(r), line(v), b.load(each)), each)
+                b.store(multiply_add(b, scalar(r), vector(v), b.load(each)), each)
 
-        def write(load_last: Callable[[Value], Value], store_last: Callable[[Value, Value], None]) -> None:
+        def write(load_last: Callable[..., Value], store_last: Callable[..., None]) -> None:
             with b.if_then(is_set(b, more)):
-                for r, line_of_sums in enumerate(sums):
-                    *starts, last = (b.add(b.add(beside, b.mul(more_row, I64(r))), line) for line in lines)
-                    olds = [*(load(b, start) for start in starts), load_last(last)]
-                    for old, each in zip(olds, line_of_sums, strict=True):
-                        b.store(b.fadd(b.load(each), old), each)
-            for r, line_of_sums in enumerate(sums):
-                *starts, last = (b.add(b.add(to, b.mul(out_row, I64(r))), line) for line in lines)
-                for start, each in zip(starts, line_of_sums, strict=False):
-                    store(b, b.load(each), start)
-                store_last(b.load(line_of_sums[-1]), last)
+                for r in range(tall):
+                    for read, place, each in zip(
+                        [*[load] * (wide - 1), load_last], line(beside, more_row, r), sums[r], strict=True
+                    ):
+                        b.store(b.fadd(b.load(each), read(b, place)), each)
+            for r in range(tall):
+                for put, place, each in zip(
+                    [*[store] * (wide - 1), store_last], line(to, out_row, r), sums[r], strict=True
+                ):
+                    put(b, b.load(each), place)
 
         with b.if_else(b.icmp_signed("==", rest, I64(16))) as (whole, part):  # AVX2 has slow masked stores
             with whole:
-                write(lambda start: load(b, start), lambda value, start: store(b, value, start))
+                write(load, store)
             with part:
                 write(
-                    lambda start: load_some(b, some, start, 0),
-                    lambda value, start: store_some(b, some, value, start, 0),
+                    lambda b, place: load_some(b, some, place, 0),
+                    lambda b, value, place: store_some(b, some, value, place, 0),
                 )
 
 

@@ -47,7 +47,7 @@ def square_of(x: Array) -> float:
 
 @summed
 def plus_square(total: float, x: float) -> float:
-    """In the type of x, of at most BLOCK elements: float64 would halve the lanes."""
+    """In the type of x, for a block or two: float64 would halve the lanes."""
     return total + x * x
 
 

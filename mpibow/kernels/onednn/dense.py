@@ -52,7 +52,7 @@ def inner_product(library: Library) -> Kernel:
 
     def by_tiles(trio: Trio) -> bool:
         """Whether whole gradients are own products: oneDNN has reference code only for them in AVX2's tiles."""
-        return trio.weights is not None and trio.weight == TILES and trio.weights.slow
+        return LANES == 16 and trio.weights is not None and trio.weight == TILES and trio.weights.slow
 
     def formats(op: Dense, shapes: Shapes, given: Tags) -> Formats:
         chosen = trio_of(op, shapes).formats("ab", "ab")
@@ -63,7 +63,7 @@ def inner_product(library: Library) -> Kernel:
         trio = trio_of(op, shapes)
         batch, inputs = shapes.x[0]
         backward = dict(trio.buffers.backward)
-        if trio.data and trio.back == TILES and op.units % LANES == inputs % 8 == 0 and batch <= FEW:
+        if trio.data and trio.back == TILES and op.units % LANES == inputs % 16 == 0 and batch <= FEW:
             backward["sums"] = (batch * NEAR * 16,), FLOAT
         if by_tiles(trio):
             backward["room"] = room_spec(room(inputs, op.units, batch, transposed=True))

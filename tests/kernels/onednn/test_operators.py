@@ -64,7 +64,7 @@ def test_what_is_added_comes_in_the_layout_of_the_sum(bias, relu):
     compare(TABLE[ConvNormAddRelu], Case(op, ((1, 4, 3, 3), (1, 4, 4, 2))))
 
 
-@pytest.mark.parametrize(("units", "rows", "inputs"), [(20, 4, 24), (48, 3, 40), (64, 8, 100)])
+@pytest.mark.parametrize(("units", "rows", "inputs"), [(20, 4, 24), (128, 3, 40), (64, 8, 100)])
 def test_few_rows_of_a_dense_layer(units, rows, inputs):
     """Whole blocks, and those of AVX2 that the library pads."""
     compare(TABLE[ops.Dense], Case(ops.Dense(units, True, INITIAL), ((rows, inputs),)), 0, (0,))
