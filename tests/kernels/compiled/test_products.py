@@ -46,7 +46,7 @@ def test_it_is_numpys(m, n, k, left, right, more, seed):
 
 
 @pytest.mark.parametrize("m", [7, 500])
-def test_a_factor_as_panels(m):
+def test_panels(m):
     generator = np.random.default_rng(m)
     a, b, y = (generator.standard_normal(shape).astype(np.float32) for shape in ((m, 272), (4, 272, 16), (m, 64)))
     multiply_laid.command(left=a, right=b, out=y, m=m, n=64, k=272)()
