@@ -30,7 +30,7 @@ from tests.stepping import kept, local_of, sgd, sgd_step
 
 CHUNK = 32768  # of NumPy's here, for short arrays; the others' chunks divide it
 SIZE = 2 * CHUNK + 100  # three such chunks, the last one short
-SUMS = 1e-5  # relative
+SUMS = 1e-5  # relative, of float32 squares: all are positive, and those of a block are added up in one float32
 LOCALS = {
     "plain": sgd_step(0.1, 0.0, False, 0.0, 0),
     "momentum": sgd_step(0.1, 0.9, False, 0.0, SIZE),
