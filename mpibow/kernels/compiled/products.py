@@ -56,7 +56,7 @@ def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None
     """
     lines, parts = _even(n)
     most = 16 if step == 4 else k
-    ahead = AHEAD * LINE if row == 4 else 6 * 16 * step
+    ahead = AHEAD * LINE if row == 4 else 2 * WIDE * 16 * step  # where blocks lie apart: to the panel after next
     for begin in range(0, k, most):
         at = 0
         deep = min(most, k - begin)

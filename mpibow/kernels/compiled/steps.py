@@ -27,7 +27,7 @@ def summed(function: F) -> F:
 
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
-WIDE = ISA == "AVX-512"  # vectors
+WIDE = ISA == "AVX-512"
 BLOCK = 2048  # elements of a row before the next: what rows share stays in L2
 
 

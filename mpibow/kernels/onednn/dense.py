@@ -16,6 +16,7 @@ from .primitives import Trio, either, once, slow
 # The layout of weights whose gradients may be kept as factors.
 TILES = f"AB16b{LANES}a" if ISA == "AVX-512" else f"AB8b{LANES}a"
 SPARED = 4  # a gradient must have so many times the factors' size, else there is little to gain
+PADDED = 8 if LANES == 16 else 16  # inputs: oneDNN fills blocks of so many in TILES
 FEW = 12 if LANES == 16 else 4  # rows whose gradient is own: oneDNN transposes all weights for it
 MANY = 64  # rows from which on own products are as fast, and no weights are reordered for them
 
@@ -63,7 +64,7 @@ def inner_product(library: Library) -> Kernel:
         trio = trio_of(op, shapes)
         batch, inputs = shapes.x[0]
         backward = dict(trio.buffers.backward)
-        if trio.data and trio.back == TILES and op.units % LANES == inputs % 16 == 0 and batch <= FEW:
+        if trio.data and trio.back == TILES and op.units % LANES == inputs % PADDED == 0 and batch <= FEW:
             backward["sums"] = (batch * NEAR * 16,), FLOAT
         if by_tiles(trio):
             backward["room"] = room_spec(room(inputs, op.units, batch, transposed=True))
